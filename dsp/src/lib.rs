@@ -1,1 +1,24 @@
-//! Placeholder.
+//! hexloom's DSP half: takes batches from a queue, resolves shared buffers, runs kernels, replies.
+//!
+//! The crate is `no_std` and knows no operating system: hardware and memory sit behind [`Platform`], implemented for the
+//! device, the emulator and the PC simulator. Bytes from the host become a checked [`hexloom_abi::BatchView`] once, at
+//! the border in [`interp`]; kernels see only [`Tensor`]s whose extents were checked there.
+//!
+//! Reading order: [`interp`] (one request from arrival to reply), [`mapping`] (`reuse_buf`), [`kernels`] (dispatch and
+//! one file per op), [`hvx`] (the vector layer that kernels are written in), [`pool`] (threads), [`platform`].
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod hvx;
+pub mod interp;
+pub mod kernels;
+pub mod mapping;
+pub mod platform;
+pub mod pool;
+pub mod tensor;
+
+pub use kernels::KernelSet;
+pub use platform::Platform;
+pub use tensor::{Span, Tensor};

@@ -66,7 +66,12 @@ impl Shape {
         let [n0, n1, n2, _] = ne;
         let row = u32::try_from(dtype.row_bytes(u64::from(n0))?).ok()?;
         let matrix = row.checked_mul(n1)?;
-        let nb = [u32::try_from(dtype.block_bytes()).ok()?, row, matrix, matrix.checked_mul(n2)?];
+        let nb = [
+            u32::try_from(dtype.block_bytes()).ok()?,
+            row,
+            matrix,
+            matrix.checked_mul(n2)?,
+        ];
         Some(Self {
             dtype,
             tiled: false,
@@ -77,13 +82,16 @@ impl Shape {
 
     /// Elements of all dimensions together.
     pub fn elems(&self) -> u64 {
-        self.ne.iter().fold(1u64, |product, &n| product.saturating_mul(u64::from(n)))
+        self.ne
+            .iter()
+            .fold(1u64, |product, &n| product.saturating_mul(u64::from(n)))
     }
 
     /// Rows: dimensions 1 to 3 together.
     pub fn rows(&self) -> u64 {
         let [_, rest @ ..] = self.ne;
-        rest.iter().fold(1u64, |product, &n| product.saturating_mul(u64::from(n)))
+        rest.iter()
+            .fold(1u64, |product, &n| product.saturating_mul(u64::from(n)))
     }
 
     /// Whether the elements of a row lie side by side.
@@ -130,7 +138,12 @@ impl Shape {
         let [n0, ..] = self.ne;
         let blocks = u64::from(n0).checked_div(self.dtype.block_elems())?;
         let mut end = self.dtype.block_bytes();
-        let counts = [blocks, u64::from(self.ne[1]), u64::from(self.ne[2]), u64::from(self.ne[3])];
+        let counts = [
+            blocks,
+            u64::from(self.ne[1]),
+            u64::from(self.ne[2]),
+            u64::from(self.ne[3]),
+        ];
         for (&count, &stride) in counts.iter().zip(&self.nb) {
             end = end.checked_add(count.checked_sub(1)?.checked_mul(u64::from(stride))?)?;
         }

@@ -118,7 +118,9 @@ fn attention(op: &Op, n_threads: u32) -> ScratchNeed {
     let partials = if pieces > 1 {
         [n_tokens, n_heads, n_seqs, pieces]
             .iter()
-            .fold(attention_partial_bytes(dv), |bytes, &n| bytes.saturating_mul(u64::from(n)))
+            .fold(attention_partial_bytes(dv), |bytes, &n| {
+                bytes.saturating_mul(u64::from(n))
+            })
     } else {
         0
     };
@@ -131,7 +133,10 @@ fn attention(op: &Op, n_threads: u32) -> ScratchNeed {
 
 fn per_thread(bytes: u64, n_threads: u32) -> ScratchNeed {
     let all = line(bytes).saturating_mul(u64::from(n_threads.max(1)));
-    ScratchNeed { least: all, full: all }
+    ScratchNeed {
+        least: all,
+        full: all,
+    }
 }
 
 fn line(bytes: u64) -> u64 {

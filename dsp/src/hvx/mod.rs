@@ -1,0 +1,198 @@
+//! The thin vector layer: 128-byte vectors of 32 lanes, written once for every instruction set.
+//!
+//! A kernel is generic over [`Isa`] and compiled for each member: `plain` everywhere, `avx2` on PCs that have it (found
+//! at run time), HVX on Hexagon. The layer fixes what results may depend on, so that every member with IEEE floats gives
+//! the same bits:
+//! - one multiply and one add are two roundings (no contraction to FMA);
+//! - `max`/`min` are `if a > b { a } else { b }` / `if a < b { a } else { b }` (b when either is NaN);
+//! - horizontal sums and maxima fold the upper half of the lanes onto the lower half: 16, 8, 4, 2, 1;
+//! - float to int rounds to nearest even and is only asked for values within i32; f32 to f16 rounds to nearest even and
+//!   overflows to infinity; f16 subnormals are kept both ways;
+//! - every transcendental in [`math`] is built from these operations.
+//!
+//! Everything here is `#[inline(always)]`: a function that is called and not inlined would be compiled without the
+//! instruction set's features.
+
+pub mod plain;
+
+use crate::tensor::Span;
+
+/// Lanes of a vector.
+pub const LANES: usize = 32;
+
+/// A share of a kernel's work: part `idx` of `count`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Which part, below `count`.
+    pub idx: usize,
+    /// How many parts there are, at least 1.
+    pub count: usize,
+}
+
+/// Work that is split over threads and compiled for each instruction set.
+pub trait Kernel: Sync {
+    /// Does one part. Implementations are `#[inline(always)]`.
+    fn run<I: Isa>(&self, part: Part);
+}
+
+/// One instruction set: 32 lanes of f32 or i32, and how to compile a kernel for it.
+pub trait Isa: Copy + Send + Sync + 'static {
+    /// Name in profiles and test output.
+    const NAME: &'static str;
+    /// 32 lanes of f32.
+    type F32: Copy;
+    /// 32 lanes of i32; a mask has all bits of a lane equal.
+    type I32: Copy;
+
+    /// Runs one part of a kernel compiled with this instruction set's features.
+    fn invoke<K: Kernel>(kernel: &K, part: Part);
+
+    /// All lanes `x`.
+    fn splat(x: f32) -> Self::F32;
+    /// All lanes `x`.
+    fn splat_i(x: i32) -> Self::I32;
+    /// Lanes from an array.
+    fn from_array(lanes: [f32; LANES]) -> Self::F32;
+    /// Lanes as an array.
+    fn to_array(x: Self::F32) -> [f32; LANES];
+
+    /// 32 f32 from any address.
+    ///
+    /// # Safety
+    /// 128 bytes at `ptr` are readable.
+    unsafe fn load_f32(ptr: *const f32) -> Self::F32;
+    /// 32 f16 (as bits) widened to f32, exactly.
+    ///
+    /// # Safety
+    /// 64 bytes at `ptr` are readable.
+    unsafe fn load_f16(ptr: *const u16) -> Self::F32;
+    /// 32 i32 from any address.
+    ///
+    /// # Safety
+    /// 128 bytes at `ptr` are readable.
+    unsafe fn load_i32(ptr: *const i32) -> Self::I32;
+    /// 32 signed bytes widened to i32.
+    ///
+    /// # Safety
+    /// 32 bytes at `ptr` are readable.
+    unsafe fn load_i8(ptr: *const i8) -> Self::I32;
+    /// Stores 32 f32 at any address.
+    ///
+    /// # Safety
+    /// 128 bytes at `ptr` are writable.
+    unsafe fn store_f32(ptr: *mut f32, x: Self::F32);
+    /// Stores 32 f32 narrowed to f16.
+    ///
+    /// # Safety
+    /// 64 bytes at `ptr` are writable.
+    unsafe fn store_f16(ptr: *mut u16, x: Self::F32);
+    /// Stores the low bytes of 32 i32, each within -128..=127.
+    ///
+    /// # Safety
+    /// 32 bytes at `ptr` are writable.
+    unsafe fn store_i8(ptr: *mut i8, x: Self::I32);
+
+    /// a + b.
+    fn add(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a - b.
+    fn sub(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a * b.
+    fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a / b.
+    fn div(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `if a > b { a } else { b }`.
+    fn max(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `if a < b { a } else { b }`.
+    fn min(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Mask of lanes with a > b.
+    fn gt(a: Self::F32, b: Self::F32) -> Self::I32;
+    /// Mask of lanes with a == b.
+    fn eq(a: Self::F32, b: Self::F32) -> Self::I32;
+    /// Lanes of `a` where the mask is set, of `b` elsewhere.
+    fn select(mask: Self::I32, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The lanes' bits.
+    fn bits(x: Self::F32) -> Self::I32;
+    /// Lanes from bits.
+    fn from_bits(x: Self::I32) -> Self::F32;
+    /// Nearest integers, ties to even; lanes are within i32.
+    fn to_int(x: Self::F32) -> Self::I32;
+    /// Integers as floats, rounded to nearest even.
+    fn to_float(x: Self::I32) -> Self::F32;
+
+    /// a + b, wrapping.
+    fn add_i(a: Self::I32, b: Self::I32) -> Self::I32;
+    /// a - b, wrapping.
+    fn sub_i(a: Self::I32, b: Self::I32) -> Self::I32;
+    /// a & b.
+    fn and(a: Self::I32, b: Self::I32) -> Self::I32;
+    /// a | b.
+    fn or(a: Self::I32, b: Self::I32) -> Self::I32;
+    /// a ^ b.
+    fn xor(a: Self::I32, b: Self::I32) -> Self::I32;
+    /// a << N.
+    fn shl<const N: i32>(a: Self::I32) -> Self::I32;
+    /// a >> N, sign kept.
+    fn sar<const N: i32>(a: Self::I32) -> Self::I32;
+    /// Mask of lanes with a > b.
+    fn gt_i(a: Self::I32, b: Self::I32) -> Self::I32;
+
+    /// Sum over lanes in the layer's fixed order.
+    fn sum(x: Self::F32) -> f32;
+    /// Maximum over lanes in the layer's fixed order.
+    fn max_lane(x: Self::F32) -> f32;
+
+    /// One 4-bit tile against 32 activations: lane r is the sum over k of code(r,k) * act(k), codes 0 to 15.
+    ///
+    /// # Safety
+    /// 512 bytes at `codes` (layout of [`hexloom_abi::tile`]) and 32 at `act` are readable.
+    unsafe fn dot_tile_u4(codes: *const u8, act: *const i8) -> Self::I32;
+    /// One 8-bit tile against 32 activations within -127..=127: lane r is the sum over k of (code(r,k) - 128) * act(k).
+    ///
+    /// # Safety
+    /// 1024 bytes at `codes` and 32 at `act` are readable.
+    unsafe fn dot_tile_u8(codes: *const u8, act: *const i8) -> Self::I32;
+}
+
+impl Part {
+    /// The consecutive range of `0..total` that belongs to this part; ranges of all parts cover it once.
+    #[inline(always)]
+    pub fn range(self, total: usize) -> core::ops::Range<usize> {
+        let share = total.div_ceil(self.count.max(1));
+        let start = (self.idx * share).min(total);
+        start..(start + share).min(total)
+    }
+}
+
+/// 32 elements of a float span from `start`, in bounds.
+#[inline(always)]
+pub fn load<I: Isa>(span: Span<'_, f32>, start: usize) -> I::F32 {
+    let part = span.part(start, LANES);
+    // SAFETY: `part` has checked that 32 elements from `start` lie in the span.
+    unsafe { I::load_f32(part.as_ptr()) }
+}
+
+/// Up to 32 elements of a float span from `start`; lanes beyond `count` are `fill`.
+#[inline(always)]
+pub fn load_partial<I: Isa>(span: Span<'_, f32>, start: usize, count: usize, fill: f32) -> I::F32 {
+    let mut lanes = [fill; LANES];
+    for (idx, lane) in lanes.iter_mut().enumerate().take(count) {
+        *lane = span.get(start + idx);
+    }
+    I::from_array(lanes)
+}
+
+/// Stores 32 lanes from `start`, in bounds.
+#[inline(always)]
+pub fn store<I: Isa>(span: Span<'_, f32>, start: usize, x: I::F32) {
+    let part = span.part(start, LANES);
+    // SAFETY: `part` has checked that 32 elements from `start` lie in the span.
+    unsafe { I::store_f32(part.as_ptr(), x) }
+}
+
+/// Stores the first `count` lanes from `start`.
+#[inline(always)]
+pub fn store_partial<I: Isa>(span: Span<'_, f32>, start: usize, count: usize, x: I::F32) {
+    for (idx, lane) in I::to_array(x).into_iter().enumerate().take(count) {
+        span.set(start + idx, lane);
+    }
+}

@@ -1,0 +1,39 @@
+//! From opcode to kernel: the one match that both the vector kernels and the references go through.
+
+use hexloom_abi::{Opcode, Status};
+
+use super::{Context, OpArgs, add, reference};
+use crate::hvx::Isa;
+use crate::hvx::plain::Plain;
+use crate::platform::Platform;
+
+/// Which kernels a session runs, chosen when it starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelSet {
+    /// The plain f32 references, for `--exact` and for tests.
+    Reference,
+    /// Vector kernels on the plain member of the vector layer.
+    Plain,
+}
+
+impl KernelSet {
+    /// The fastest vector kernels that this processor has.
+    pub fn best() -> Self {
+        Self::Plain
+    }
+
+    /// Runs one op. Support and scratch were checked by the caller.
+    pub fn run<P: Platform>(self, cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+        match self {
+            Self::Reference => reference::run(cx, args),
+            Self::Plain => run::<Plain, P>(cx, args),
+        }
+    }
+}
+
+fn run<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+    match args.op.opcode {
+        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => add::binary::<I, P>(cx, args),
+        _ => Err(Status::Unsupported),
+    }
+}

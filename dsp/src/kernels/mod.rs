@@ -1,0 +1,94 @@
+//! Kernels: one file per op family here, its plain reference under [`mod@reference`], and the dispatch that both share.
+//!
+//! An op function builds a struct of operands that implements [`Kernel`] and runs it on the pool, once per phase.
+//! Results never depend on the number of threads: work is split by output rows (or by fixed pieces), never by a
+//! thread-dependent share of a sum.
+
+mod add;
+mod dispatch;
+pub mod reference;
+
+use core::cell::Cell;
+
+use hexloom_abi::Status;
+use hexloom_abi::op::Op;
+
+use crate::hvx::{Isa, Kernel};
+use crate::platform::Platform;
+use crate::pool::Pool;
+use crate::tensor::{Plain, Span, Tensor};
+
+pub use dispatch::KernelSet;
+
+/// One op with its operands resolved.
+pub struct OpArgs<'a> {
+    /// Code, parameters and shapes.
+    pub op: Op,
+    /// Operands read.
+    pub srcs: [Option<Tensor<'a>>; 10],
+    /// Operands written.
+    pub dsts: [Option<Tensor<'a>>; 4],
+}
+
+/// What an op function runs on: threads and scratch memory.
+pub struct Context<'a, P> {
+    pool: &'a Pool<P>,
+    scratch: Span<'a, u8>,
+    used: Cell<usize>,
+}
+
+impl<'a> OpArgs<'a> {
+    /// Required operand `idx`; absent ones were refused by the support check.
+    pub fn src(&self, idx: usize) -> Result<Tensor<'a>, Status> {
+        self.srcs.get(idx).copied().flatten().ok_or(Status::Invalid)
+    }
+
+    /// Optional operand `idx`.
+    pub fn src_opt(&self, idx: usize) -> Option<Tensor<'a>> {
+        self.srcs.get(idx).copied().flatten()
+    }
+
+    /// Required destination `idx`.
+    pub fn dst(&self, idx: usize) -> Result<Tensor<'a>, Status> {
+        self.dsts.get(idx).copied().flatten().ok_or(Status::Invalid)
+    }
+}
+
+impl<'a, P: Platform> Context<'a, P> {
+    /// A context over a pool and all of a session's scratch memory, whose base is 128-byte aligned.
+    pub fn new(pool: &'a Pool<P>, scratch: Span<'a, u8>) -> Self {
+        Self {
+            pool,
+            scratch,
+            used: Cell::new(0),
+        }
+    }
+
+    /// Runs all parts of a kernel on instruction set `I`.
+    pub fn run<I: Isa, K: Kernel>(&self, kernel: &K) -> Result<(), Status> {
+        self.pool.fork::<I, K>(kernel)
+    }
+
+    /// Threads that parts are dealt to.
+    pub fn n_threads(&self) -> usize {
+        self.pool.n_threads() as usize
+    }
+
+    /// Scratch bytes not yet taken by this op.
+    pub fn scratch_left(&self) -> usize {
+        self.scratch.len() - self.used.get()
+    }
+
+    /// Takes `len` elements of scratch, on a line of its own; contents are junk.
+    pub fn take<T: Plain>(&self, len: usize) -> Result<Span<'a, T>, Status> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .and_then(|bytes| bytes.checked_next_multiple_of(128))
+            .ok_or(Status::ScratchTooSmall)?;
+        if bytes > self.scratch_left() {
+            return Err(Status::ScratchTooSmall);
+        }
+        let start = self.used.replace(self.used.get() + bytes);
+        Ok(self.scratch.part(start, bytes).cast::<T>().part(0, len))
+    }
+}

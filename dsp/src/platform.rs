@@ -1,0 +1,44 @@
+//! What the DSP half needs of the machine it runs on, as one trait: the device, the emulator and the PC implement it.
+
+use hexloom_abi::{BufferDesc, Status};
+
+/// A buffer made visible to the session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    /// Address of the buffer's first byte.
+    pub address: u64,
+    /// Bytes mapped.
+    pub bytes: u64,
+}
+
+/// Memory, caches, counters and threads of the machine.
+///
+/// All methods may be called from any thread of the session.
+pub trait Platform: Sync {
+    /// Makes a buffer visible. Fails when the window has no hole, the fd does not exist or is smaller than `bytes`.
+    fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status>;
+    /// Takes a mapping back.
+    fn unmap(&self, fd: u32, mapped: Mapped);
+
+    /// Writes back what this side's caches hold of a range, so that the other side sees it.
+    fn clean(&self, address: u64, bytes: u64);
+    /// Drops what this side's caches hold of a range, so that this side sees what the other wrote.
+    fn invalidate(&self, address: u64, bytes: u64);
+
+    /// The cycle counter.
+    fn cycles(&self) -> u64;
+    /// Nanoseconds since some fixed point.
+    fn nanos(&self) -> u64;
+    /// Instruction packets executed by all threads of the session, modulo 2^32; 0 where they cannot be counted.
+    fn packets(&self) -> u32 {
+        0
+    }
+
+    /// Blocks while `*word == expected`, at most `timeout_us`; may return early.
+    fn wait(&self, word: &core::sync::atomic::AtomicU32, expected: u32, timeout_us: u32);
+    /// Wakes every thread that waits on `word`.
+    fn wake(&self, word: &core::sync::atomic::AtomicU32);
+
+    /// Called before each op in test set-ups: lets the platform fill scratch with junk. Does nothing by default.
+    fn disturb_scratch(&self) {}
+}

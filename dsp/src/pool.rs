@@ -1,0 +1,228 @@
+//! The thread pool: one fork-join per kernel phase, no spin without a deadline, a panic poisons the session.
+//!
+//! The caller runs part 0; worker `i` runs part `i`. Work is announced by a sequence number that workers wait on;
+//! they spin briefly, because the next phase of a batch follows within microseconds, and then sleep.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use hexloom_abi::Status;
+use hexloom_abi::limits::MAX_THREADS;
+
+use crate::hvx::{Isa, Kernel, Part};
+use crate::platform::Platform;
+
+/// Longest time in microseconds that a fork-join may take before the session is poisoned.
+pub const JOIN_TIMEOUT_US: u64 = 20_000_000;
+
+/// Looks at the sequence number this often before a worker sleeps.
+const SPINS: u32 = 4_000;
+
+/// A pool of `n_threads - 1` workers and the calling thread.
+pub struct Pool<P> {
+    platform: P,
+    n_threads: u32,
+    /// Rises by one per fork; workers wait on it.
+    seq: AtomicU32,
+    /// Workers that have not finished the current fork.
+    running: AtomicU32,
+    /// Workers that sleep on `seq`; spares the wake-up call when none does.
+    sleeping: AtomicU32,
+    stop: AtomicBool,
+    poisoned: AtomicBool,
+    /// Total forks, for the profile.
+    forks: AtomicU64,
+    work: UnsafeCell<Option<Work>>,
+}
+
+/// A kernel with its type erased: valid only while `fork` waits for it.
+#[derive(Clone, Copy)]
+struct Work {
+    kernel: *const (),
+    invoke: unsafe fn(*const (), Part),
+}
+
+// SAFETY: `work` is written by the forking thread only while no worker runs (`running == 0`), and read by workers only
+// between the release of `seq` and their decrement of `running`; everything else is atomic.
+unsafe impl<P: Sync> Sync for Pool<P> {}
+// SAFETY: the erased kernel pointer is only followed inside `fork`, on whichever thread owns the pool then.
+unsafe impl<P: Send> Send for Pool<P> {}
+
+impl<P: Platform> Pool<P> {
+    /// A pool for `n_threads` threads (1 to 10); the caller starts the workers on [`Pool::work`].
+    pub fn new(platform: P, n_threads: u32) -> Self {
+        Self {
+            platform,
+            n_threads: n_threads.clamp(1, MAX_THREADS),
+            seq: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+            sleeping: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            forks: AtomicU64::new(0),
+            work: UnsafeCell::new(None),
+        }
+    }
+
+    /// Threads, the caller's included.
+    pub fn n_threads(&self) -> u32 {
+        self.n_threads
+    }
+
+    /// The machine underneath.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// Whether a panic or a missed deadline has ended this pool.
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Ends the pool's usefulness, for instance when a kernel panicked.
+    pub fn poison(&self) {
+        self.poisoned.store(true, Ordering::Release);
+    }
+
+    /// Runs every part of `kernel` on instruction set `I` and waits for all of them. Only one thread may fork at a time.
+    ///
+    /// Fails with [`Status::Poisoned`] after a worker's panic and with [`Status::Timeout`] when a worker is stuck.
+    pub fn fork<I: Isa, K: Kernel>(&self, kernel: &K) -> Result<(), Status> {
+        if self.is_poisoned() {
+            return Err(Status::Poisoned);
+        }
+        let count = self.n_threads as usize;
+        let first = Part { idx: 0, count };
+        if count == 1 {
+            I::invoke(kernel, first);
+            return Ok(());
+        }
+        // SAFETY: no worker runs (the last fork waited for all), so nobody reads the cell.
+        unsafe {
+            *self.work.get() = Some(Work {
+                kernel: core::ptr::from_ref(kernel).cast(),
+                invoke: invoke_erased::<I, K>,
+            });
+        }
+        self.running.store(self.n_threads - 1, Ordering::Relaxed);
+        self.forks.fetch_add(1, Ordering::Relaxed);
+        self.seq.fetch_add(1, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) != 0 {
+            self.platform.wake(&self.seq);
+        }
+        let joined = JoinGuard(self);
+        I::invoke(kernel, first);
+        joined.finish()
+    }
+
+    /// The body of worker `idx` (1 to `n_threads - 1`): returns after [`Pool::stop`].
+    pub fn work(&self, idx: u32) {
+        let mut seen = 0;
+        loop {
+            let seq = self.next_seq(seen);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            if seq == seen {
+                continue;
+            }
+            seen = seq;
+            let poison = PoisonOnUnwind(self);
+            // SAFETY: `seq` was released after the cell was written, and `fork` does not return before `running` is 0.
+            if let Some(work) = unsafe { *self.work.get() } {
+                let part = Part {
+                    idx: idx as usize,
+                    count: self.n_threads as usize,
+                };
+                // SAFETY: kernel and function were stored together by `fork`, which still borrows the kernel.
+                unsafe { (work.invoke)(work.kernel, part) };
+            }
+            core::mem::forget(poison);
+            self.running.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Lets all workers return.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.seq.fetch_add(1, Ordering::SeqCst);
+        self.platform.wake(&self.seq);
+    }
+
+    fn next_seq(&self, seen: u32) -> u32 {
+        for _ in 0..SPINS {
+            let seq = self.seq.load(Ordering::Acquire);
+            if seq != seen {
+                return seq;
+            }
+            core::hint::spin_loop();
+        }
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        self.platform.wait(&self.seq, seen, 100_000);
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+        self.seq.load(Ordering::Acquire)
+    }
+}
+
+/// # Safety
+/// `kernel` points to a live `K`.
+unsafe fn invoke_erased<I: Isa, K: Kernel>(kernel: *const (), part: Part) {
+    // SAFETY: the caller promises a live `K`.
+    I::invoke(unsafe { &*kernel.cast::<K>() }, part);
+}
+
+/// Waits for the workers even when part 0 unwinds, because they borrow the kernel.
+struct JoinGuard<'a, P: Platform>(&'a Pool<P>);
+
+impl<P: Platform> JoinGuard<'_, P> {
+    fn finish(self) -> Result<(), Status> {
+        let result = self.join();
+        core::mem::forget(self);
+        result
+    }
+
+    fn join(&self) -> Result<(), Status> {
+        let pool = self.0;
+        let mut spins = 0u32;
+        let mut deadline = None;
+        while pool.running.load(Ordering::Acquire) != 0 {
+            core::hint::spin_loop();
+            spins = spins.wrapping_add(1);
+            if spins.is_multiple_of(1024) {
+                if pool.is_poisoned() {
+                    break;
+                }
+                let now = pool.platform.nanos();
+                let end = *deadline.get_or_insert(now.saturating_add(JOIN_TIMEOUT_US * 1000));
+                if now > end {
+                    pool.poison();
+                    return Err(Status::Timeout);
+                }
+            }
+        }
+        if pool.is_poisoned() {
+            Err(Status::Poisoned)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl<P: Platform> Drop for JoinGuard<'_, P> {
+    fn drop(&mut self) {
+        self.0.poison();
+        // The deadline bounds this wait; a worker that is still running then keeps a pointer into a dead frame, which is
+        // why a poisoned session never runs another op and its thread does not return until the workers have.
+        let _ = self.join();
+    }
+}
+
+/// Poisons the pool when a kernel panics on a worker.
+struct PoisonOnUnwind<'a, P: Platform>(&'a Pool<P>);
+
+impl<P: Platform> Drop for PoisonOnUnwind<'_, P> {
+    fn drop(&mut self) {
+        self.0.poison();
+        self.0.running.fetch_sub(1, Ordering::Release);
+    }
+}
