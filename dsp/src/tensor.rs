@@ -215,10 +215,7 @@ impl<'a, T: Plain> Span<'a, T> {
     /// The `len` elements from `start`.
     #[inline(always)]
     pub fn part(&self, start: usize, len: usize) -> Self {
-        assert!(
-            start <= self.len && len <= self.len - start,
-            "part outside a span"
-        );
+        assert!(start <= self.len && len <= self.len - start, "part outside a span");
         Self {
             // SAFETY: `start` is at most the span's length.
             ptr: unsafe { self.ptr.add(start) },

@@ -6,9 +6,7 @@ use crate::code::{DTypeCode, OpCode};
 use crate::limits::{MAX_DIMS, MAX_DSTS, MAX_PARAMS, MAX_SRCS};
 
 /// One shared buffer used by a batch: 32 bytes.
-#[derive(
-    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BufferDesc {
     /// Bytes of the whole allocation, guard included; what a mapping covers.
@@ -31,9 +29,7 @@ pub const BUFFER_EXTENDED: u32 = 1;
 /// `ne` are elements per dimension, innermost first; `nb` are bytes between neighbours of a dimension. For a quantised
 /// type `ne[0]` is whole blocks and `nb[0]` the block's bytes. With [`TENSOR_TILED`] the bytes are in the layout of
 /// [`crate::tile`] and `nb` is what [`crate::tile::TileLayout::strides`] gives.
-#[derive(
-    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct TensorDesc {
     /// First byte, counted from the buffer's start.

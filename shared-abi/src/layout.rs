@@ -42,15 +42,10 @@ impl BlockLayout {
     /// Lays out a block; `None` only if the sums overflow, which no count within [`crate::limits`] can do.
     pub fn new(counts: &BlockCounts) -> Option<Self> {
         let tensors_offset = section_end(0, counts.n_buffers, size_of::<crate::BufferDesc>())?;
-        let ops_offset = section_end(
-            tensors_offset,
-            counts.n_tensors,
-            size_of::<crate::TensorDesc>(),
-        )?;
+        let ops_offset = section_end(tensors_offset, counts.n_tensors, size_of::<crate::TensorDesc>())?;
         let profiles_offset = section_end(ops_offset, counts.n_ops, size_of::<crate::OpDesc>())?;
         let n_profiles = if counts.profiled { counts.n_ops } else { 0 };
-        let traces_offset =
-            section_end(profiles_offset, n_profiles, size_of::<crate::OpProfile>())?;
+        let traces_offset = section_end(profiles_offset, n_profiles, size_of::<crate::OpProfile>())?;
         let trace_row_bytes = section_end(0, counts.n_traces, size_of::<crate::TraceRecord>())?;
         let bytes = trace_row_bytes
             .checked_mul(u64::from(counts.n_threads))?

@@ -3,9 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::code::{Status, StatusCode};
-use crate::limits::{
-    MAGIC, MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS, MAX_TRACE_RECORDS, VERSION,
-};
+use crate::limits::{MAGIC, MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS, MAX_TRACE_RECORDS, VERSION};
 
 /// A batch announced to the DSP: 64 bytes in the queue. Written by the host, read once by the DSP.
 ///
@@ -137,12 +135,7 @@ impl BatchRequest {
 
     /// Checks everything that can be checked without the block: magic, version, flags, reserves and counts.
     pub fn check(&self) -> Result<(), Status> {
-        check_head(
-            self.magic,
-            self.version,
-            self.flags,
-            REQUEST_PROFILE | REQUEST_TRACE,
-        )?;
+        check_head(self.magic, self.version, self.flags, REQUEST_PROFILE | REQUEST_TRACE)?;
         let traced = self.flags & REQUEST_TRACE != 0;
         if self.reserved != [0; 4] || (!traced && (self.n_traces != 0 || self.n_threads != 0)) {
             return Err(Status::BadFlags);

@@ -6,9 +6,7 @@ use crate::code::{OpCode, StatusCode};
 use crate::limits::PMU_COUNTERS;
 
 /// Cost of one op: 64 bytes, written by the DSP after the op when [`crate::message::REQUEST_PROFILE`] is set.
-#[derive(
-    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OpProfile {
     /// The op's opcode, so that a record stands alone.
@@ -28,9 +26,7 @@ pub struct OpProfile {
 }
 
 /// Start or stop of something on one thread: 8 bytes.
-#[derive(
-    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct TraceRecord {
     /// Low half of the cycle counter.

@@ -133,10 +133,7 @@ fn attention(op: &Op, n_threads: u32) -> ScratchNeed {
 
 fn per_thread(bytes: u64, n_threads: u32) -> ScratchNeed {
     let all = line(bytes).saturating_mul(u64::from(n_threads.max(1)));
-    ScratchNeed {
-        least: all,
-        full: all,
-    }
+    ScratchNeed { least: all, full: all }
 }
 
 fn line(bytes: u64) -> u64 {

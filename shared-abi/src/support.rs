@@ -107,11 +107,9 @@ pub fn check(op: &Op) -> Check {
                 Reason::Shape,
             )
         }
-        Opcode::Fence
-        | Opcode::CpyFence
-        | Opcode::MdevGroup
-        | Opcode::Allreduce
-        | Opcode::AllreduceAdd => Err(refuse(Part::Op, Reason::NoKernel)),
+        Opcode::Fence | Opcode::CpyFence | Opcode::MdevGroup | Opcode::Allreduce | Opcode::AllreduceAdd => {
+            Err(refuse(Part::Op, Reason::NoKernel))
+        }
     }
 }
 
@@ -126,15 +124,9 @@ fn matmul(op: &Op, n_weights: usize, with_add: bool) -> Check {
         let (part, out_part) = (Part::Src(small(idx)), Part::Dst(small(idx)));
         let weight = operand(op, part)?;
         let out = of_type(op, out_part, &[DType::F32])?;
-        ensure(
-            weight.ne[0] == x.ne[0] && weight.ne[0] > 0,
-            part,
-            Reason::Shape,
-        )?;
+        ensure(weight.ne[0] == x.ne[0] && weight.ne[0] > 0, part, Reason::Shape)?;
         match weight.dtype {
-            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => {
-                ensure(weight.tiled, part, Reason::NotTiled)?
-            }
+            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => ensure(weight.tiled, part, Reason::NotTiled)?,
             DType::F32 | DType::F16 => ensure(weight.rows_dense(), part, Reason::Strides)?,
             DType::I8 | DType::I32 | DType::I64 => return Err(refuse(part, Reason::DType)),
         }
@@ -169,11 +161,7 @@ fn binary(op: &Op) -> Check {
     let b = floats(op, Part::Src(1))?;
     let out = floats(op, Part::Dst(0))?;
     ensure(out.ne == a.ne, Part::Dst(0), Reason::Shape)?;
-    ensure(
-        a.elems() == 0 || b.repeats_into(a),
-        Part::Src(1),
-        Reason::Shape,
-    )
+    ensure(a.elems() == 0 || b.repeats_into(a), Part::Src(1), Reason::Shape)
 }
 
 fn unary(op: &Op) -> Check {
@@ -192,11 +180,7 @@ fn gated(op: &Op) -> Check {
         ensure(gate.ne == out.ne, Part::Src(1), Reason::Shape)
     } else {
         let halves = out.ne[0].checked_mul(2) == Some(x.ne[0]);
-        ensure(
-            halves && x.ne[1..] == out.ne[1..],
-            Part::Src(0),
-            Reason::Shape,
-        )
+        ensure(halves && x.ne[1..] == out.ne[1..], Part::Src(0), Reason::Shape)
     }
 }
 
@@ -216,17 +200,9 @@ fn rope(op: &Op) -> Check {
         Part::Param(1),
         Reason::Value,
     )?;
-    ensure(
-        mode == ROPE_NORMAL || mode == ROPE_NEOX,
-        Part::Param(2),
-        Reason::Value,
-    )?;
+    ensure(mode == ROPE_NORMAL || mode == ROPE_NEOX, Part::Param(2), Reason::Value)?;
     let base = op.param_f32(5);
-    ensure(
-        base > 0.0 && base.is_finite(),
-        Part::Param(5),
-        Reason::Value,
-    )?;
+    ensure(base > 0.0 && base.is_finite(), Part::Param(5), Reason::Value)?;
     ensure(
         positions.ne[0] >= x.ne[2] && positions.dense_everywhere(),
         Part::Src(1),
@@ -235,11 +211,7 @@ fn rope(op: &Op) -> Check {
     if op.src(2).is_some() {
         let factors = of_type(op, Part::Src(2), &[DType::F32])?;
         let enough = u64::from(factors.ne[0]) >= u64::from(n_dims / 2);
-        ensure(
-            enough && factors.dense_everywhere(),
-            Part::Src(2),
-            Reason::Shape,
-        )?;
+        ensure(enough && factors.dense_everywhere(), Part::Src(2), Reason::Shape)?;
     }
     Ok(())
 }
@@ -264,11 +236,7 @@ fn attention(op: &Op) -> Check {
     let [dk, n_tokens, n_heads, n_seqs] = q.ne;
     let [dv, n_kv, n_kv_heads, kv_seqs] = v.ne;
     for (idx, tensor) in [(0u8, q), (1, k), (2, v)] {
-        ensure(
-            tensor.rows_dense() && !tensor.tiled,
-            Part::Src(idx),
-            Reason::Strides,
-        )?;
+        ensure(tensor.rows_dense() && !tensor.tiled, Part::Src(idx), Reason::Strides)?;
         let size = tensor.ne[0];
         ensure(
             size > 0 && size.is_multiple_of(8) && size <= MAX_HEAD,
@@ -304,8 +272,7 @@ fn mask(op: &Op, idx: u8, n_kv: u32, rows: u32, outer: [u32; 2]) -> Check {
     let mask = floats(op, Part::Src(idx))?;
     let [m2, m3] = [mask.ne[2], mask.ne[3]];
     let divides = |large: u32, small: u32| small != 0 && large.checked_rem(small) == Some(0);
-    let fits =
-        mask.ne[0] == n_kv && mask.ne[1] >= rows && divides(outer[0], m2) && divides(outer[1], m3);
+    let fits = mask.ne[0] == n_kv && mask.ne[1] >= rows && divides(outer[0], m2) && divides(outer[1], m3);
     ensure(fits, Part::Src(idx), Reason::Shape)?;
     ensure(mask.rows_dense(), Part::Src(idx), Reason::Strides)
 }
@@ -327,18 +294,12 @@ fn get_rows(op: &Op) -> Check {
     let idx = of_type(op, Part::Src(1), &[DType::I32, DType::I64])?;
     let out = operand(op, Part::Dst(0))?;
     let typed = match table.dtype {
-        DType::F32 | DType::F16 | DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => {
-            out.dtype == DType::F32
-        }
+        DType::F32 | DType::F16 | DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => out.dtype == DType::F32,
         DType::I32 => out.dtype == DType::I32,
         DType::I8 | DType::I64 => false,
     };
     ensure(typed, Part::Src(0), Reason::DType)?;
-    ensure(
-        table.rows_dense() || table.tiled,
-        Part::Src(0),
-        Reason::Strides,
-    )?;
+    ensure(table.rows_dense() || table.tiled, Part::Src(0), Reason::Strides)?;
     ensure(out.rows_dense(), Part::Dst(0), Reason::Strides)?;
     ensure(
         out.ne == [table.ne[0], idx.ne[0], idx.ne[1], idx.ne[2]],
@@ -357,18 +318,12 @@ fn set_rows(op: &Op) -> Check {
     let idx = of_type(op, Part::Src(1), &[DType::I32, DType::I64])?;
     let out = of_type(op, Part::Dst(0), &[DType::F32, DType::F16, DType::Q8_0])?;
     ensure(rows.rows_dense(), Part::Src(0), Reason::Strides)?;
-    ensure(
-        out.rows_dense() && !out.tiled,
-        Part::Dst(0),
-        Reason::Strides,
-    )?;
+    ensure(out.rows_dense() && !out.tiled, Part::Dst(0), Reason::Strides)?;
     let same = rows.ne[0] == out.ne[0] && rows.ne[2] == out.ne[2] && rows.ne[3] == out.ne[3];
     ensure(same, Part::Dst(0), Reason::Shape)?;
     let [i0, i1, i2, _] = idx.ne;
-    let broadcast = i1 != 0
-        && i2 != 0
-        && rows.ne[2].checked_rem(i1) == Some(0)
-        && rows.ne[3].checked_rem(i2) == Some(0);
+    let broadcast =
+        i1 != 0 && i2 != 0 && rows.ne[2].checked_rem(i1) == Some(0) && rows.ne[3].checked_rem(i2) == Some(0);
     ensure(
         i0 == rows.ne[1] && broadcast && idx.ne[3] == 1,
         Part::Src(1),
@@ -421,9 +376,5 @@ fn refuse(at: Part, reason: Reason) -> Unsupported {
 }
 
 fn ensure(holds: bool, at: Part, reason: Reason) -> Check {
-    if holds {
-        Ok(())
-    } else {
-        Err(refuse(at, reason))
-    }
+    if holds { Ok(()) } else { Err(refuse(at, reason)) }
 }

@@ -7,8 +7,7 @@ use zerocopy::FromBytes;
 
 use crate::code::{Opcode, Status};
 use crate::descriptor::{
-    BUFFER_EXTENDED, BufferDesc, NO_TENSOR, OpDesc, TENSOR_FENCE, TENSOR_TILED, TENSOR_WEIGHT,
-    TensorDesc,
+    BUFFER_EXTENDED, BufferDesc, NO_TENSOR, OpDesc, TENSOR_FENCE, TENSOR_TILED, TENSOR_WEIGHT, TensorDesc,
 };
 use crate::layout::BlockLayout;
 use crate::message::BatchRequest;
@@ -47,11 +46,7 @@ impl<'a> BatchView<'a> {
         let buffers = section(block, 0, request.n_buffers)?;
         let tensors = section(block, layout.tensors_offset, request.n_tensors)?;
         let ops = section(block, layout.ops_offset, request.n_ops)?;
-        let view = Self {
-            buffers,
-            tensors,
-            ops,
-        };
+        let view = Self { buffers, tensors, ops };
         for (idx, buffer) in (0u32..).zip(buffers) {
             check_buffer(buffer).map_err(|status| at(status, idx))?;
             let earlier = buffers.iter().take(idx as usize);
@@ -60,15 +55,10 @@ impl<'a> BatchView<'a> {
             }
         }
         for (idx, tensor) in (0u32..).zip(tensors) {
-            view.check_tensor(tensor)
-                .map_err(|status| at(status, idx))?;
+            view.check_tensor(tensor).map_err(|status| at(status, idx))?;
         }
         for (op_idx, op) in (0u32..).zip(ops) {
-            let in_op = |status, idx| ParseError {
-                status,
-                idx,
-                op_idx,
-            };
+            let in_op = |status, idx| ParseError { status, idx, op_idx };
             if op.flags != 0 || op.reserved != [0; 7] {
                 return Err(in_op(Status::BadFlags, 0));
             }
@@ -104,10 +94,7 @@ impl<'a> BatchView<'a> {
 
     /// An op with its operands' shapes.
     pub fn op(&self, desc: &OpDesc) -> Result<Op, Status> {
-        let shape = |&idx: &u16| {
-            self.operand(idx)
-                .and_then(|tensor| Shape::try_from(tensor).ok())
-        };
+        let shape = |&idx: &u16| self.operand(idx).and_then(|tensor| Shape::try_from(tensor).ok());
         let mut op = Op {
             opcode: Opcode::try_from(desc.opcode).map_err(|_| Status::BadOpcode)?,
             params: desc.params,
@@ -138,8 +125,7 @@ impl<'a> BatchView<'a> {
             return Err(Status::Invalid);
         }
         if shape.tiled {
-            let strides = TileLayout::new(shape.dtype, k)
-                .and_then(|tile| tile.strides(shape.dtype, shape.ne));
+            let strides = TileLayout::new(shape.dtype, k).and_then(|tile| tile.strides(shape.dtype, shape.ne));
             if shape.elems() != 0 && strides != Some(shape.nb) {
                 return Err(Status::Invalid);
             }
@@ -148,19 +134,13 @@ impl<'a> BatchView<'a> {
             }
         }
         let extent = shape.extent_bytes().ok_or(Status::Invalid)?;
-        let end = tensor
-            .offset
-            .checked_add(tensor.bytes)
-            .ok_or(Status::Invalid)?;
+        let end = tensor.offset.checked_add(tensor.bytes).ok_or(Status::Invalid)?;
         let align = match shape.dtype.is_quantized() {
             true => 2,
             false => shape.dtype.block_bytes(),
         };
         let aligned = tensor.offset.is_multiple_of(align)
-            && shape
-                .nb
-                .iter()
-                .all(|&stride| u64::from(stride).is_multiple_of(align));
+            && shape.nb.iter().all(|&stride| u64::from(stride).is_multiple_of(align));
         if extent > tensor.bytes || end > buffer.bytes || !aligned {
             return Err(Status::Invalid);
         }

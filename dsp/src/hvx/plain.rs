@@ -84,18 +84,12 @@ impl Isa for Plain {
     #[inline(always)]
     unsafe fn store_f16(ptr: *mut u16, x: Self::F32) {
         // SAFETY: the caller promises 64 writable bytes; the write asks for no alignment.
-        unsafe {
-            ptr.cast::<[u16; LANES]>()
-                .write_unaligned(x.map(f32_to_f16))
-        }
+        unsafe { ptr.cast::<[u16; LANES]>().write_unaligned(x.map(f32_to_f16)) }
     }
     #[inline(always)]
     unsafe fn store_i8(ptr: *mut i8, x: Self::I32) {
         // SAFETY: the caller promises 32 writable bytes.
-        unsafe {
-            ptr.cast::<[i8; LANES]>()
-                .write_unaligned(x.map(|lane| lane as i8))
-        }
+        unsafe { ptr.cast::<[i8; LANES]>().write_unaligned(x.map(|lane| lane as i8)) }
     }
 
     #[inline(always)]
@@ -203,8 +197,7 @@ impl Isa for Plain {
             let low = unsafe { act.add(8 * vector + byte).read() };
             // SAFETY: as above.
             let high = unsafe { act.add(8 * vector + 4 + byte).read() };
-            sums[lane] +=
-                i32::from(code & 15) * i32::from(low) + i32::from(code >> 4) * i32::from(high);
+            sums[lane] += i32::from(code & 15) * i32::from(low) + i32::from(code >> 4) * i32::from(high);
         }
         sums
     }

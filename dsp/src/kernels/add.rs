@@ -7,10 +7,7 @@ use crate::hvx::{self, Isa, Kernel, LANES, Part};
 use crate::platform::Platform;
 use crate::tensor::Tensor;
 
-pub(super) fn binary<I: Isa, P: Platform>(
-    cx: &Context<'_, P>,
-    args: &OpArgs<'_>,
-) -> Result<(), Status> {
+pub(super) fn binary<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     cx.run::<I, _>(&Binary {
         opcode: args.op.opcode,
         a: args.src(0)?,
