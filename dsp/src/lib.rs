@@ -19,6 +19,7 @@ pub mod platform;
 pub mod pool;
 pub mod tensor;
 
+pub use interp::{Session, SessionLimits};
 pub use kernels::KernelSet;
 pub use platform::Platform;
 pub use tensor::{Span, Tensor};

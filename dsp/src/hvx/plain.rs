@@ -192,11 +192,11 @@ impl Isa for Plain {
         let mut sums = [0i32; LANES];
         for (vector, lane, byte) in tile_bytes(4) {
             // SAFETY: the index is below 512, which the caller promises to be readable.
-            let code = unsafe { codes.add(vector * 128 + lane * 4 + byte).read() };
+            let code = unsafe { codes.wrapping_add(vector * 128 + lane * 4 + byte).read() };
             // SAFETY: 8 * 3 + 3 + 4 = 31 is the largest index of 32 activations.
-            let low = unsafe { act.add(8 * vector + byte).read() };
+            let low = unsafe { act.wrapping_add(8 * vector + byte).read() };
             // SAFETY: as above.
-            let high = unsafe { act.add(8 * vector + 4 + byte).read() };
+            let high = unsafe { act.wrapping_add(8 * vector + 4 + byte).read() };
             sums[lane] += i32::from(code & 15) * i32::from(low) + i32::from(code >> 4) * i32::from(high);
         }
         sums
@@ -206,9 +206,9 @@ impl Isa for Plain {
         let mut sums = [0i32; LANES];
         for (vector, lane, byte) in tile_bytes(8) {
             // SAFETY: the index is below 1024, which the caller promises to be readable.
-            let code = unsafe { codes.add(vector * 128 + lane * 4 + byte).read() };
+            let code = unsafe { codes.wrapping_add(vector * 128 + lane * 4 + byte).read() };
             // SAFETY: 4 * 7 + 3 = 31 is the largest index of 32 activations.
-            let value = unsafe { act.add(4 * vector + byte).read() };
+            let value = unsafe { act.wrapping_add(4 * vector + byte).read() };
             sums[lane] += (i32::from(code) - 128) * i32::from(value);
         }
         sums
