@@ -10,7 +10,8 @@ mod written;
 use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, START_REFERENCE};
 use hexloom_abi::view::ParseError;
 use hexloom_abi::{
-    BatchReply, BatchRequest, BatchView, BlockLayout, OpDesc, OpProfile, StartRequest, Status, scratch, support,
+    BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpDesc, OpProfile, StartRequest, Status, scratch,
+    support,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -149,12 +150,12 @@ impl<'a, P: Platform> Session<'a, P> {
             return Err(message_failure(Status::Poisoned));
         }
         let (request, block, layout) = self.check_message(packet).map_err(message_failure)?;
-        let n_bytes = layout.profiles_offset as usize;
+        let n_bytes = layout.progress_offset as usize;
         let Some(copy) = self.descriptors.get_mut(..n_bytes) else {
             return Err(message_failure(Status::TooMany));
         };
         let platform = self.pool.platform();
-        platform.invalidate(block.address, layout.profiles_offset);
+        platform.invalidate(block.address, layout.progress_offset);
         // SAFETY: `check_message` has found the block inside the pinned buffer, at least `layout.bytes` long, and
         // `descriptors` is private memory, so source and destination are valid for `n_bytes` and do not overlap.
         unsafe { core::ptr::copy_nonoverlapping(block.address as *const u8, copy.as_mut_ptr(), n_bytes) };
@@ -173,6 +174,16 @@ impl<'a, P: Platform> Session<'a, P> {
                 detail: error.buffer_idx,
             })?;
         for (op_idx, desc) in (0u32..).zip(view.ops()) {
+            let at = BatchProgress {
+                seq: request.seq,
+                op_idx,
+                ..BatchProgress::default()
+            };
+            write_block(&block, layout.progress_offset, &at);
+            platform.clean(
+                block.address + layout.progress_offset,
+                size_of::<BatchProgress>() as u64,
+            );
             let before = (platform.cycles(), platform.nanos(), platform.packets());
             let runner = OpRunner {
                 pool: self.pool,
