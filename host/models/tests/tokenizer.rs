@@ -138,6 +138,19 @@ fn bos_is_put_first_once() {
 }
 
 #[test]
+fn text_without_tokens_is_named_not_dropped() {
+    let tokenizer = small(tokenizer_file("gpt-2")).unwrap();
+    let check = |text: &str, expected: (u8, usize)| match tokenizer.encode(text) {
+        Err(ModelError::NoTokenForByte { byte, offset }) => assert_eq!((byte, offset), expected),
+        other => panic!("{text:?}: {other:?}"),
+    };
+    check("x", (b'x', 0));
+    check("axb", (b'x', 1));
+    check("<s>ab ü", ("ü".as_bytes()[1], 7));
+    check("abc\n", (b'\n', 3));
+}
+
+#[test]
 fn pre_tokenizers_split_as_their_models_do() {
     // A vocabulary in which "aaa", "111", ".." and "a." are tokens shows what a split keeps apart.
     let file = |pre: &str| {

@@ -59,7 +59,6 @@ pub const WHITE_SPACE_RUN_LIMIT: usize = 250_000;
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     vocabulary: Vocabulary,
-    missing_bytes: Vec<u8>,
     add_bos: bool,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -140,11 +139,10 @@ impl Tokenizer {
         end.sort_unstable();
         end.dedup();
         let add_bos = gguf.find(ADD_BOS_KEY)?.unwrap_or(pre.add_bos);
-        let missing_bytes = alphabet.missing(|letter| inner.token_to_id(letter).is_none());
         Ok(Self {
             inner,
             vocabulary,
-            missing_bytes,
+
             add_bos,
             bos,
             eos,
@@ -181,13 +179,6 @@ impl Tokenizer {
     /// [`ModelError::NoTokenForByte`] (vocabularies leave out some control characters and bytes), and
     /// [`ModelError::WhiteSpaceRun`] beyond [`WHITE_SPACE_RUN_LIMIT`].
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
-        if let Some((offset, byte)) = text
-            .bytes()
-            .enumerate()
-            .find(|(_, byte)| self.missing_bytes.contains(byte))
-        {
-            return Err(ModelError::NoTokenForByte { byte, offset });
-        }
         check_white_space(text)?;
         let encoding = self
             .inner
@@ -195,6 +186,7 @@ impl Tokenizer {
             .map_err(|error| ModelError::Tokenize {
                 detail: error.to_string(),
             })?;
+        self.check_complete(text, encoding.get_ids())?;
         let mut tokens = encoding.get_ids().to_vec();
         if let (true, Some(bos)) = (self.add_bos, self.bos) {
             if tokens.first() != Some(&bos) {
@@ -202,6 +194,22 @@ impl Tokenizer {
             }
         }
         Ok(tokens)
+    }
+
+    /// The library leaves out what it has no token for; this finds it.
+    fn check_complete(&self, text: &str, tokens: &[u32]) -> Result<(), ModelError> {
+        let mut bytes = Vec::with_capacity(text.len());
+        for token in tokens {
+            bytes.extend(self.token_bytes(*token)?);
+        }
+        match text
+            .bytes()
+            .enumerate()
+            .find(|(offset, byte)| bytes.get(*offset) != Some(byte))
+        {
+            Some((offset, byte)) => Err(ModelError::NoTokenForByte { byte, offset }),
+            None => Ok(()),
+        }
     }
 
     /// The text of `tokens`, control tokens included as they are written. What is not UTF-8 becomes U+FFFD.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hexloom_models::gguf::{TensorType, Writer};
 
 /// The real model's path, or `None` with a loud reason: `HEXLOOM_MODEL`, otherwise the repository's cache folder.
-pub fn model(test: &str) -> Option<PathBuf> {
+pub(crate) fn model(test: &str) -> Option<PathBuf> {
     let cached = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../.cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -26,11 +26,11 @@ pub fn model(test: &str) -> Option<PathBuf> {
 }
 
 /// A file in the build folder, removed when dropped.
-pub struct TempFile(PathBuf);
+pub(crate) struct TempFile(PathBuf);
 
 impl TempFile {
     /// A new file with `bytes` in it.
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("models-{}-{count}.gguf", std::process::id());
@@ -39,7 +39,7 @@ impl TempFile {
         Self(path)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -51,7 +51,7 @@ impl Drop for TempFile {
 }
 
 /// A small file with a value of most kinds and a tensor of every type.
-pub fn small_file() -> Writer {
+pub(crate) fn small_file() -> Writer {
     let mut file = tokenizer_file("gpt-2")
         .str("general.architecture", "llama")
         .u32("llama.block_count", 2)
@@ -66,7 +66,7 @@ pub fn small_file() -> Writer {
 }
 
 /// A tokenizer of 12 tokens: two control tokens, a few letters, and merges that make "ab", "abc" and " a".
-pub fn tokenizer_file(pre: &str) -> Writer {
+pub(crate) fn tokenizer_file(pre: &str) -> Writer {
     let tokens = ["<s>", "</s>", "a", "b", "c", "Ġ", "ab", "abc", "Ġa", "<tool>", "Ã", "©"];
     Writer::new()
         .str("tokenizer.ggml.model", "gpt2")
