@@ -116,7 +116,7 @@ pub enum SubmitError {
     Graph(#[from] GraphError),
     /// No memory layout was found.
     #[error(transparent)]
-    Plan(#[from] crate::memory::PlanError),
+    Plan(#[from] crate::plan::PlanError),
     /// One op alone exceeds what a batch can hold.
     #[error("op \"{op}\" needs {what} {needed}, a batch holds {limit}")]
     OpTooLarge {

@@ -5,12 +5,13 @@
 //! DSP answers each batch with one reply. What a DSP is, a [`Transport`] decides: the simulator, an emulated Hexagon, or
 //! a phone.
 //!
-//! Reading order: [`transport`], [`session`], [`memory`], [`batch`], [`graph`], [`prepared`], [`repack`].
+//! Reading order: [`transport`], [`session`], [`memory`], [`plan`], [`batch`], [`graph`], [`prepared`], [`repack`].
 
 pub mod batch;
 pub mod error;
 pub mod graph;
 pub mod memory;
+pub mod plan;
 pub mod prepared;
 pub mod repack;
 pub mod session;
@@ -20,7 +21,8 @@ pub use error::{Fault, GraphError, LostError, MapError, OpenError, RunError, Sub
 pub use graph::{Graph, TensorId};
 pub use hexloom_abi as abi;
 pub use hexloom_abi::DType;
-pub use memory::{Buffer, PlanError};
+pub use memory::Buffer;
+pub use plan::PlanError;
 pub use prepared::PreparedGraph;
 pub use session::{Session, SessionOptions};
 pub use transport::Transport;

@@ -68,7 +68,11 @@ impl PreparedGraph {
         let link = session.link()?;
         graph.fuse();
         let layout = compute::plan(&graph, session.options().buffer_bytes_max)?;
-        let chunks = layout.chunk_bytes.iter().enumerate();
+        let chunks = layout
+            .chunk_bytes
+            .iter()
+            .chain(layout.chunk_bytes.is_empty().then_some(&0))
+            .enumerate();
         let chunks: Vec<Buffer> = chunks
             .map(|(idx, &bytes)| session.alloc(&format!("{name} compute {idx}"), bytes))
             .collect::<Result<_, _>>()?;
@@ -464,7 +468,8 @@ fn places(graph: &Graph, layout: &compute::ComputeLayout, chunks: &[Buffer]) -> 
         let (buffer, offset) = match &graph.tensor(root).storage {
             Storage::Placed { buffer, offset } => (buffer.clone(), *offset),
             Storage::Computed | Storage::View { .. } => {
-                let (chunk, offset) = layout.places[root.0 as usize].expect("every computed tensor is planned");
+                // A tensor without bytes has no place; any address will do.
+                let (chunk, offset) = layout.places[root.0 as usize].unwrap_or((0, 0));
                 (chunks[chunk].clone(), offset)
             }
         };

@@ -8,4 +8,3 @@ pub mod compute;
 pub mod layout;
 
 pub use buffer::Buffer;
-pub use compute::PlanError;
