@@ -214,6 +214,11 @@ impl PreparedGraph {
         &self.costs
     }
 
+    /// A tensor's type, dimensions and strides, as last patched.
+    pub fn shape(&self, id: TensorId) -> &Shape {
+        self.graph.shape(id)
+    }
+
     /// The graph's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -277,9 +282,13 @@ impl PreparedGraph {
 
     /// Whether every op that uses a changed view still has a kernel.
     fn check_users(&self, changes: &[(TensorId, [u32; 4])]) -> Result<(), GraphError> {
+        let mut changed = vec![false; self.graph.tensors.len()];
+        for &(id, _) in changes {
+            changed[id.0 as usize] = true;
+        }
         for node in &self.graph.nodes {
-            let uses = |id: &TensorId| changes.iter().any(|(changed, _)| changed == id);
-            if node.srcs.iter().flatten().chain(&node.dsts).any(uses) {
+            let mut operands = node.srcs.iter().flatten().chain(&node.dsts);
+            if operands.any(|id| changed[id.0 as usize]) {
                 let supported = self.session.supports(&self.graph.node_op(node));
                 supported.map_err(|refusal| GraphError::Unsupported {
                     op: node.opcode,

@@ -342,6 +342,35 @@ pub enum ModelError {
         /// What the template engine, or the template itself, said.
         detail: String,
     },
+
+    /// The conversation does not fit the context.
+    #[error(
+        "{n_new} tokens after {n_past} do not fit the context of {n_ctx} tokens; use a larger context or a shorter prompt"
+    )]
+    ContextFull {
+        /// Tokens in the context already.
+        n_past: u32,
+        /// Tokens to be added.
+        n_new: usize,
+        /// Tokens that fit.
+        n_ctx: u32,
+    },
+
+    /// The graph could not be built.
+    #[error(transparent)]
+    Graph(#[from] hexloom::GraphError),
+
+    /// Shared memory could not be had or made visible.
+    #[error(transparent)]
+    Map(#[from] hexloom::MapError),
+
+    /// The graph could not be prepared.
+    #[error(transparent)]
+    Submit(#[from] hexloom::SubmitError),
+
+    /// The graph could not be run.
+    #[error(transparent)]
+    Run(#[from] hexloom::RunError),
 }
 
 fn big_endian(version: u32) -> &'static str {

@@ -164,6 +164,26 @@ impl Gguf {
         self.tensors.iter().map(|(name, info)| self.source(name, info))
     }
 
+    /// Tells the system that a tensor's pages are not needed in memory any more; they are read again when touched.
+    ///
+    /// A loader calls this after it has copied a tensor, so that a model is not in memory twice.
+    pub fn release(&self, tensor: &TensorSource<'_>) {
+        let start = tensor.bytes().as_ptr() as usize - self.map.as_ptr() as usize;
+        // SAFETY: the mapping is a shared, read-only one of a file, so dropping its pages loses nothing: the next read
+        // brings the same bytes back. The range is that of a tensor of this file.
+        let advised = unsafe {
+            self.map
+                .unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, tensor.bytes().len())
+        };
+        if let Err(error) = advised {
+            log::debug!(
+                "{}: pages of {} stay in memory: {error}",
+                self.path.display(),
+                tensor.name()
+            );
+        }
+    }
+
     fn source<'a>(&'a self, name: &'a str, info: &TensorInfo) -> TensorSource<'a> {
         TensorSource::new(&self.path, name, info.ty, info.ne, &self.map[info.bytes.clone()])
     }
