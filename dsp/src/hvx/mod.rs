@@ -13,6 +13,7 @@
 //! Everything here is `#[inline(always)]`: a function that is called and not inlined would be compiled without the
 //! instruction set's features.
 
+pub mod math;
 pub mod plain;
 
 use crate::tensor::Span;
@@ -100,6 +101,8 @@ pub trait Isa: Copy + Send + Sync + 'static {
     fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
     /// a / b.
     fn div(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Square root, correctly rounded; NaN below 0.
+    fn sqrt(x: Self::F32) -> Self::F32;
     /// `if a > b { a } else { b }`.
     fn max(a: Self::F32, b: Self::F32) -> Self::F32;
     /// `if a < b { a } else { b }`.
