@@ -4,3 +4,8 @@
 mod support;
 
 mod binary;
+mod data;
+mod norm;
+mod rope;
+mod soft_max;
+mod unary;

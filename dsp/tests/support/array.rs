@@ -201,10 +201,13 @@ impl Array {
         unsafe { Tensor::new(self.bytes_mut().as_mut_ptr().add(base), self.shape) }
     }
 
-    /// Bits of every element (or block) in storage order.
-    pub(crate) fn element_bits(&self) -> Vec<Vec<u8>> {
+    /// Bytes of every element (or block), side by side in storage order.
+    pub(crate) fn element_bytes(&self) -> Vec<u8> {
         let size = self.shape.dtype.block_bytes() as usize;
-        self.offsets().map(|at| self.bytes()[at..at + size].to_vec()).collect()
+        self.offsets()
+            .flat_map(|at| &self.bytes()[at..at + size])
+            .copied()
+            .collect()
     }
 
     /// Values of every element in storage order.
@@ -213,18 +216,19 @@ impl Array {
     }
 
     /// # Panics
-    /// When a byte that belongs to no element, before, between or after them, has been written.
-    pub(crate) fn assert_guards(&self, what: &str) {
+    /// When a byte that belongs to no element, before, between or after them, has been written; or, unless `may_write`,
+    /// any byte at all.
+    pub(crate) fn assert_guards(&self, what: &str, may_write: bool) {
         let size = self.shape.dtype.block_bytes() as usize;
         let mut owned = vec![false; self.bytes().len()];
         for at in self.offsets() {
-            owned[at..at + size].fill(true);
+            owned[at..at + size].fill(may_write);
         }
         for (at, (&byte, owned)) in self.bytes().iter().zip(owned).enumerate() {
             let offset = at as i64 - self.base as i64;
             assert!(
                 owned || byte == JUNK,
-                "{what}: wrote byte {offset} of its destination, which is no element's"
+                "{what}: wrote byte {offset} of its destination, which it had to leave alone"
             );
         }
     }
