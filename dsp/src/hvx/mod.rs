@@ -13,6 +13,7 @@
 //! Everything here is `#[inline(always)]`: a function that is called and not inlined would be compiled without the
 //! instruction set's features.
 
+pub mod math;
 pub mod plain;
 
 use crate::tensor::Span;
@@ -100,6 +101,8 @@ pub trait Isa: Copy + Send + Sync + 'static {
     fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
     /// a / b.
     fn div(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Square root, correctly rounded; NaN below 0.
+    fn sqrt(x: Self::F32) -> Self::F32;
     /// `if a > b { a } else { b }`.
     fn max(a: Self::F32, b: Self::F32) -> Self::F32;
     /// `if a < b { a } else { b }`.
@@ -110,6 +113,16 @@ pub trait Isa: Copy + Send + Sync + 'static {
     fn eq(a: Self::F32, b: Self::F32) -> Self::I32;
     /// Lanes of `a` where the mask is set, of `b` elsewhere.
     fn select(mask: Self::I32, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Lanes 2i and 2i + 1 exchanged.
+    #[inline(always)]
+    fn swap_pairs(x: Self::F32) -> Self::F32 {
+        let lanes = Self::to_array(x);
+        let mut swapped = lanes;
+        for (idx, lane) in swapped.iter_mut().enumerate() {
+            *lane = lanes[idx ^ 1];
+        }
+        Self::from_array(swapped)
+    }
     /// The lanes' bits.
     fn bits(x: Self::F32) -> Self::I32;
     /// Lanes from bits.
