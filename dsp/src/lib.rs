@@ -5,7 +5,8 @@
 //! the border in [`interp`]; kernels see only [`Tensor`]s whose extents were checked there.
 //!
 //! Reading order: [`interp`] (one request from arrival to reply), [`mapping`] (`reuse_buf`), [`kernels`] (dispatch and
-//! one file per op), [`hvx`] (the vector layer that kernels are written in), [`pool`] (threads), [`platform`].
+//! one file per op), [`hvx`] (the vector layer that kernels are written in), [`real`] (f64 for references), [`pool`]
+//! (threads), [`platform`].
 #![no_std]
 
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub mod kernels;
 pub mod mapping;
 pub mod platform;
 pub mod pool;
+pub mod real;
 pub mod tensor;
 
 pub use kernels::KernelSet;

@@ -265,6 +265,10 @@ impl Isa for Avx2 {
         each!(_mm256_div_ps, a, b)
     }
     #[inline(always)]
+    fn sqrt(x: Self::F32) -> Self::F32 {
+        each!(_mm256_sqrt_ps, x)
+    }
+    #[inline(always)]
     fn max(a: Self::F32, b: Self::F32) -> Self::F32 {
         each!(_mm256_max_ps, a, b)
     }

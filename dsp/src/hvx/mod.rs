@@ -15,6 +15,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
+pub mod math;
 pub mod plain;
 
 use crate::tensor::Span;
@@ -102,6 +103,8 @@ pub trait Isa: Copy + Send + Sync + 'static {
     fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
     /// a / b.
     fn div(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Square root, correctly rounded; NaN below 0.
+    fn sqrt(x: Self::F32) -> Self::F32;
     /// `if a > b { a } else { b }`.
     fn max(a: Self::F32, b: Self::F32) -> Self::F32;
     /// `if a < b { a } else { b }`.

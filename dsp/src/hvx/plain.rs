@@ -109,6 +109,10 @@ impl Isa for Plain {
         map(a, b, |a, b| a / b)
     }
     #[inline(always)]
+    fn sqrt(x: Self::F32) -> Self::F32 {
+        x.map(sqrt)
+    }
+    #[inline(always)]
     fn max(a: Self::F32, b: Self::F32) -> Self::F32 {
         map(a, b, |a, b| if a > b { a } else { b })
     }
@@ -234,6 +238,18 @@ pub fn round_even(x: f32) -> i32 {
     }
     let magic = MAGIC.copysign(x);
     ((x + magic) - magic) as i32
+}
+
+/// Square root, correctly rounded, without a library call.
+///
+/// The root of an f32 lies at least 2^-50 (relative) from any midpoint between two f32, so an f64 root that is good to
+/// 2^-51 rounds to the right one.
+#[inline]
+pub fn sqrt(x: f32) -> f32 {
+    if x == 0.0 {
+        return x;
+    }
+    crate::real::sqrt(f64::from(x)) as f32
 }
 
 /// f16 bits to f32, exactly.

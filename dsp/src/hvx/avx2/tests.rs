@@ -114,6 +114,7 @@ impl Trial for Floats {
             ] {
                 put::<I>(record, x);
             }
+            put::<I>(record, I::sqrt(a));
             put_i::<I>(record, I::gt(a, b));
             put_i::<I>(record, I::eq(a, b));
             put::<I>(record, I::select(I::gt(a, b), a, b));
