@@ -2,7 +2,7 @@
 
 use hexloom_abi::{Opcode, Status};
 
-use super::{Context, OpArgs, add, reference};
+use super::{Context, OpArgs, add, matmul, reference};
 use crate::hvx::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::hvx::avx2::{self, Avx2};
@@ -45,6 +45,7 @@ impl KernelSet {
 fn run<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => add::binary::<I, P>(cx, args),
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I, P>(cx, args),
         _ => Err(Status::Unsupported),
     }
 }

@@ -5,7 +5,13 @@
 //! thread-dependent share of a sum.
 
 mod add;
+mod dequantize;
 mod dispatch;
+mod matmul;
+mod matmul_float;
+mod matmul_split;
+mod matmul_tiled;
+mod quantize;
 pub mod reference;
 
 use core::cell::Cell;

@@ -2,11 +2,16 @@
 //!
 //! They read any type and stride through [`element`], run with `--exact`, and judge the vector kernels in tests.
 
-use hexloom_abi::Status;
+mod matmul;
+
+use hexloom_abi::{Opcode, Status};
 
 use super::{Context, OpArgs};
 use crate::platform::Platform;
 
-pub(super) fn run<P: Platform>(_cx: &Context<'_, P>, _args: &OpArgs<'_>) -> Result<(), Status> {
-    Err(Status::Unsupported)
+pub(super) fn run<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+    match args.op.opcode {
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul(cx, args),
+        _ => Err(Status::Unsupported),
+    }
 }
