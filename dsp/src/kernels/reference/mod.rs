@@ -6,6 +6,7 @@
 mod data;
 pub mod element;
 mod elementwise;
+mod matmul;
 mod rope;
 mod row;
 
@@ -14,7 +15,7 @@ use hexloom_abi::{Opcode, Status};
 use super::{Context, OpArgs};
 use crate::platform::Platform;
 
-pub(super) fn run<P: Platform>(_cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn run<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => elementwise::binary(args),
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => row::norm(args),
@@ -27,6 +28,7 @@ pub(super) fn run<P: Platform>(_cx: &Context<'_, P>, args: &OpArgs<'_>) -> Resul
         Opcode::SetRows => data::set_rows(args),
         Opcode::Cpy => data::cpy(args),
         Opcode::Argmax => row::argmax(args),
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul(cx, args),
         _ => Err(Status::Unsupported),
     }
 }
