@@ -62,7 +62,7 @@ pub enum ModelError {
 
     /// A count that the rest of the file could not hold.
     #[error(
-        "{} claims {count} {what}, but the {left_bytes} bytes that follow hold at most {most}; it is cut short or damaged",
+        "{} is cut short or damaged: it claims {count} {what}, but the {left_bytes} bytes that follow hold at most {most}",
         path.display()
     )]
     Count {
@@ -90,7 +90,10 @@ pub enum ModelError {
     },
 
     /// A metadata value type that GGUF does not define, or an array of arrays.
-    #[error("{}: {key} has value type {code}, which is not supported (0 to 12 are, and arrays of all but arrays)", path.display())]
+    #[error(
+        "{}: {key} has value type {code}; supported are 0 to 12, and arrays of all but arrays",
+        path.display()
+    )]
     ValueType {
         /// The model file.
         path: PathBuf,
@@ -215,7 +218,10 @@ pub enum ModelError {
     },
 
     /// A tensor offset that is no multiple of the file's alignment.
-    #[error("{}: the tensor {tensor} starts at offset {offset}, which is no multiple of the alignment {alignment}", path.display())]
+    #[error(
+        "{}: the tensor {tensor} starts at offset {offset}, no multiple of the alignment {alignment}",
+        path.display()
+    )]
     TensorMisaligned {
         /// The model file.
         path: PathBuf,
@@ -294,7 +300,10 @@ pub enum ModelError {
     },
 
     /// A token number that is not in the vocabulary.
-    #[error("the token {token} is out of range: the vocabulary has {vocabulary} tokens, 0 to {}", vocabulary.saturating_sub(1))]
+    #[error(
+        "the token {token} is out of range: the vocabulary has {vocabulary} tokens, 0 to {}",
+        vocabulary.saturating_sub(1)
+    )]
     TokenRange {
         /// The token.
         token: u32,
@@ -330,7 +339,10 @@ pub enum ModelError {
     },
 
     /// A chat was asked of a model that carries no template.
-    #[error("{} carries no chat template (tokenizer.chat_template); give the prompt as plain text instead", path.display())]
+    #[error(
+        "{} carries no chat template (tokenizer.chat_template); give the prompt as plain text",
+        path.display()
+    )]
     NoChatTemplate {
         /// The model file.
         path: PathBuf,

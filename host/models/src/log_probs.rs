@@ -79,13 +79,19 @@ pub(crate) fn candidates(logits: &[f32]) -> Vec<(u32, f32)> {
 
 /// Keeps the `n` candidates with the largest logits and sorts them, largest first, then by token.
 pub(crate) fn keep_top(candidates: &mut Vec<(u32, f32)>, n: usize) {
-    if n == 0 {
-        candidates.clear();
-    } else if n < candidates.len() {
+    let kept = sort_top(candidates, n).len();
+    candidates.truncate(kept);
+}
+
+/// Brings the `n` candidates with the largest logits to the front and sorts them; the rest is in no
+/// particular order. Gives the front.
+pub(crate) fn sort_top(candidates: &mut [(u32, f32)], n: usize) -> &[(u32, f32)] {
+    let n = n.min(candidates.len());
+    if 0 < n && n < candidates.len() {
         candidates.select_nth_unstable_by(n - 1, likelier);
-        candidates.truncate(n);
     }
-    candidates.sort_unstable_by(likelier);
+    candidates[..n].sort_unstable_by(likelier);
+    &candidates[..n]
 }
 
 fn likelier(a: &(u32, f32), b: &(u32, f32)) -> Ordering {

@@ -4,7 +4,7 @@
 //! here. The random numbers are SplitMix64: eight bytes of state, and the same sequence for a seed on every machine.
 
 use crate::ModelError;
-use crate::log_probs::{candidates, keep_top, largest};
+use crate::log_probs::{candidates, keep_top, largest, sort_top};
 
 /// How tokens are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,8 +92,8 @@ impl Sampler {
             return Ok(best);
         }
         let mut candidates = candidates(logits);
-        if top_k != 0 || top_p < 1.0 {
-            keep_top(&mut candidates, if top_k == 0 { usize::MAX } else { top_k });
+        if top_k != 0 {
+            keep_top(&mut candidates, top_k);
         }
         if top_p < 1.0 {
             keep_mass(&mut candidates, max, top_p);
@@ -106,15 +106,27 @@ impl Sampler {
     }
 }
 
-/// Keeps the shortest front of the sorted candidates that has at least the probability `mass`.
+/// Keeps the fewest, most probable candidates that together have at least the probability `mass`.
+///
+/// Those are few most often, so a growing front is sorted rather than the vocabulary.
 fn keep_mass(candidates: &mut Vec<(u32, f32)>, max: f32, mass: f32) {
     let total: f64 = candidates.iter().map(|(_, logit)| weight(*logit, max, 1.0)).sum();
-    let mut missing = total * f64::from(mass);
-    let enough = candidates.iter().position(|(_, logit)| {
-        missing -= weight(*logit, max, 1.0);
-        missing <= 0.0
-    });
-    candidates.truncate(enough.map_or(candidates.len(), |last| last + 1));
+    let mut n = 64;
+    loop {
+        let front = sort_top(candidates, n);
+        let mut missing = total * f64::from(mass);
+        let enough = front.iter().position(|(_, logit)| {
+            missing -= weight(*logit, max, 1.0);
+            missing <= 0.0
+        });
+        if let Some(last) = enough {
+            return candidates.truncate(last + 1);
+        }
+        if n >= candidates.len() {
+            return;
+        }
+        n *= 8;
+    }
 }
 
 /// The candidate at the fraction `at` (0 to 1) of the probability that all have together.
@@ -236,6 +248,17 @@ mod tests {
             },
             [0.0, 4.0 / 7.0, 0.0, 3.0 / 7.0],
         );
+    }
+
+    #[test]
+    fn top_p_looks_as_far_as_it_must() {
+        // 1,000 equal tokens: half of the probability is the first 500, sorted in three steps.
+        let mut kept = candidates(&[1.0; 1000]);
+        keep_mass(&mut kept, 1.0, 0.5);
+        assert_eq!(kept, candidates(&[1.0; 500]));
+        let mut kept = candidates(&[1.0; 1000]);
+        keep_mass(&mut kept, 1.0, 0.999_99);
+        assert_eq!(kept.len(), 1000);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::normalizer::SplitDelimiterBehavior;
 
-use super::PRE_KEY;
+use super::description::PRE_KEY;
 use crate::ModelError;
 
 /// One way of splitting.
