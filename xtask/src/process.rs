@@ -1,7 +1,7 @@
 //! Running other programs: with a deadline, with their output read line by line, or to the end.
 //!
 //! A program with a deadline gets a process group of its own, so that what it started ends with
-//! it, on the deadline as well as on Ctrl-C.
+//! it: on the deadline, on Ctrl-C and on SIGTERM.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Time between asking a group to end and ending it; nextest takes 10 s to end its tests.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// The groups that Ctrl-C has to reach, as they are not the terminal's foreground group.
+/// The groups that Ctrl-C and SIGTERM have to reach, as they are not the terminal's foreground group.
 static LIVE: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// cargo, without the variables that `cargo run` set for this program: with them, build scripts
