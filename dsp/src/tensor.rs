@@ -212,6 +212,14 @@ impl<'a, T: Plain> Span<'a, T> {
         unsafe { self.ptr.add(idx).write(value) }
     }
 
+    /// Copies all elements of `from`, which has as many; the two may overlap.
+    #[inline(always)]
+    pub fn copy_from(&self, from: Self) {
+        assert!(self.len == from.len, "copy between spans of different lengths");
+        // SAFETY: both spans have `len` elements, the source readable and this one writable, as `new` was promised.
+        unsafe { core::ptr::copy(from.ptr, self.ptr, self.len) };
+    }
+
     /// The `len` elements from `start`.
     #[inline(always)]
     pub fn part(&self, start: usize, len: usize) -> Self {

@@ -23,7 +23,7 @@ pub fn need(op: &Op, n_threads: u32) -> ScratchNeed {
     match op.opcode {
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul(op),
         Opcode::FlashAttnExt => attention(op, n_threads),
-        Opcode::Rope => per_thread(u64::from(op.param(1)).saturating_mul(4), n_threads),
+        Opcode::Rope => rope(op, n_threads),
         _ => ScratchNeed::default(),
     }
 }
@@ -129,6 +129,18 @@ fn attention(op: &Op, n_threads: u32) -> ScratchNeed {
         0
     };
     let bytes = working.saturating_add(partials);
+    ScratchNeed {
+        least: bytes,
+        full: bytes,
+    }
+}
+
+/// Frequencies of all pairs as three f32 each, then cosines and sines of each thread; all in whole vectors of 32.
+fn rope(op: &Op, n_threads: u32) -> ScratchNeed {
+    let n_dims = u64::from(op.param(1));
+    let frequencies = line((n_dims / 2).saturating_mul(4)).saturating_mul(3);
+    let tables = per_thread(line(n_dims.saturating_mul(4)).saturating_mul(2), n_threads);
+    let bytes = tables.full.saturating_add(frequencies);
     ScratchNeed {
         least: bytes,
         full: bytes,

@@ -84,11 +84,9 @@ pub fn check(op: &Op) -> Check {
         Opcode::RmsNormMul => {
             unary(op)?;
             let weight = floats(op, Part::Src(1))?;
-            ensure(
-                weight.repeats_into(dst(op, 0)?) && weight.ne[0] == dst(op, 0)?.ne[0],
-                Part::Src(1),
-                Reason::Shape,
-            )
+            let out = dst(op, 0)?;
+            let repeats = out.elems() == 0 || weight.repeats_into(out);
+            ensure(repeats && weight.ne[0] == out.ne[0], Part::Src(1), Reason::Shape)
         }
         Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => gated(op),
         Opcode::Rope => rope(op),

@@ -234,11 +234,16 @@ fn quadrant<I: Isa>(quarter: I::I32, r: I::F32) -> (I::F32, I::F32) {
     let swap = I::gt_i(I::and(quarter, one), I::splat_i(0));
     let sin_sign = I::shl::<30>(I::and(quarter, I::splat_i(2)));
     let cos_sign = I::shl::<30>(I::and(I::add_i(quarter, one), I::splat_i(2)));
-    let flip = |x, sign| I::from_bits(I::xor(I::bits(x), sign));
     (
-        flip(I::select(swap, cos, sin), sin_sign),
-        flip(I::select(swap, sin, cos), cos_sign),
+        flip::<I>(I::select(swap, cos, sin), sin_sign),
+        flip::<I>(I::select(swap, sin, cos), cos_sign),
     )
+}
+
+/// `x` with its bits changed where `sign` has ones.
+#[inline(always)]
+fn flip<I: Isa>(x: I::F32, sign: I::I32) -> I::F32 {
+    I::from_bits(I::xor(I::bits(x), sign))
 }
 
 /// c0 + x (c1 + x (c2 + ...)).

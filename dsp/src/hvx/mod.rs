@@ -115,6 +115,16 @@ pub trait Isa: Copy + Send + Sync + 'static {
     fn eq(a: Self::F32, b: Self::F32) -> Self::I32;
     /// Lanes of `a` where the mask is set, of `b` elsewhere.
     fn select(mask: Self::I32, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Lanes 2i and 2i + 1 exchanged.
+    #[inline(always)]
+    fn swap_pairs(x: Self::F32) -> Self::F32 {
+        let lanes = Self::to_array(x);
+        let mut swapped = lanes;
+        for (idx, lane) in swapped.iter_mut().enumerate() {
+            *lane = lanes[idx ^ 1];
+        }
+        Self::from_array(swapped)
+    }
     /// The lanes' bits.
     fn bits(x: Self::F32) -> Self::I32;
     /// Lanes from bits.

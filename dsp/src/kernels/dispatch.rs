@@ -2,7 +2,7 @@
 
 use hexloom_abi::{Opcode, Status};
 
-use super::{Context, OpArgs, add, matmul, reference};
+use super::{Context, OpArgs, argmax, binary, cpy, gated, matmul, norm, reference, rope, set_rows, soft_max, unary};
 use crate::hvx::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::hvx::avx2::{self, Avx2};
@@ -44,8 +44,18 @@ impl KernelSet {
 
 fn run<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
-        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => add::binary::<I, P>(cx, args),
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I, P>(cx, args),
+        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary::binary::<I, P>(cx, args),
+        Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => norm::norm::<I, P>(cx, args),
+        Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
+            unary::unary::<I, P>(cx, args)
+        }
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => gated::gated::<I, P>(cx, args),
+        Opcode::Rope => rope::rope::<I, P>(cx, args),
+        Opcode::SoftMax => soft_max::soft_max::<I, P>(cx, args),
+        Opcode::SetRows => set_rows::set_rows::<I, P>(cx, args),
+        Opcode::Cpy => cpy::cpy::<I, P>(cx, args),
+        Opcode::Argmax => argmax::argmax::<I, P>(cx, args),
         _ => Err(Status::Unsupported),
     }
 }

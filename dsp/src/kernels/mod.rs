@@ -4,22 +4,32 @@
 //! Results never depend on the number of threads: work is split by output rows (or by fixed pieces), never by a
 //! thread-dependent share of a sum.
 
-mod add;
+mod argmax;
+mod binary;
+mod cpy;
 mod dequantize;
 mod dispatch;
+mod gated;
 mod matmul;
 mod matmul_float;
 mod matmul_split;
 mod matmul_tiled;
+mod norm;
 mod quantize;
 pub mod reference;
+mod rope;
+mod rows;
+mod set_rows;
+mod slope;
+mod soft_max;
+mod unary;
 
 use core::cell::Cell;
 
 use hexloom_abi::Status;
-use hexloom_abi::op::Op;
+use hexloom_abi::op::{Op, Shape};
 
-use crate::hvx::{Isa, Kernel};
+use crate::hvx::{Isa, Kernel, Part};
 use crate::platform::Platform;
 use crate::pool::Pool;
 use crate::tensor::{Plain, Span, Tensor};
@@ -35,6 +45,9 @@ pub struct OpArgs<'a> {
     /// Operands written.
     pub dsts: [Option<Tensor<'a>>; 4],
 }
+
+/// Element-wise results that one thread makes in about the time that waking another takes.
+const SMALL_ELEMS: u64 = 2048;
 
 /// What an op function runs on: threads and scratch memory.
 pub struct Context<'a, P> {
@@ -73,6 +86,24 @@ impl<'a, P: Platform> Context<'a, P> {
     /// Runs all parts of a kernel on instruction set `I`.
     pub fn run<I: Isa, K: Kernel>(&self, kernel: &K) -> Result<(), Status> {
         self.pool.fork::<I, K>(kernel)
+    }
+
+    /// Runs a kernel of `elems` element-wise results: on the calling thread alone when waking others costs more.
+    pub(crate) fn run_sized<I: Isa, K: Kernel>(&self, kernel: &K, elems: u64) -> Result<(), Status> {
+        if elems > SMALL_ELEMS {
+            return self.run::<I, K>(kernel);
+        }
+        if self.pool.is_poisoned() {
+            return Err(Status::Poisoned);
+        }
+        I::invoke(kernel, Part { idx: 0, count: 1 });
+        Ok(())
+    }
+
+    /// Runs a kernel whose rows stay whole: on the calling thread alone when there is one row or little work.
+    pub(crate) fn run_rows<I: Isa, K: Kernel>(&self, kernel: &K, shape: Option<&Shape>) -> Result<(), Status> {
+        let elems = shape.filter(|shape| shape.rows() > 1).map_or(0, Shape::elems);
+        self.run_sized::<I, K>(kernel, elems)
     }
 
     /// Threads that parts are dealt to.

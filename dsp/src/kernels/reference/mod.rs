@@ -1,8 +1,14 @@
 //! Plain references: what each op means, element by element, with sums in f64. Slow on purpose, never wrong on purpose.
 //!
-//! They read any type and stride through [`element`], run with `--exact`, and judge the vector kernels in tests.
+//! They read any type and stride through [`element`], run with `--exact`, and judge the vector kernels in tests. One
+//! thread does all: the calling one.
 
+mod data;
+pub mod element;
+mod elementwise;
 mod matmul;
+mod rope;
+mod row;
 
 use hexloom_abi::{Opcode, Status};
 
@@ -12,6 +18,17 @@ use crate::platform::Platform;
 pub(super) fn run<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul(cx, args),
+        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => elementwise::binary(args),
+        Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => row::norm(args),
+        Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
+            elementwise::unary(args)
+        }
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => elementwise::gated(args),
+        Opcode::Rope => rope::rope(args),
+        Opcode::SoftMax => row::soft_max(args),
+        Opcode::SetRows => data::set_rows(args),
+        Opcode::Cpy => data::cpy(args),
+        Opcode::Argmax => row::argmax(args),
         _ => Err(Status::Unsupported),
     }
 }

@@ -1,0 +1,112 @@
+//! SET_ROWS: rows stored at the indices of another tensor, converted to the destination's type.
+//!
+//! Every index is checked before anything is written. Threads take columns, not rows, so that of two rows with one index
+//! the later always wins.
+
+use hexloom_abi::{DType, Status};
+
+use super::rows::Row;
+use super::{Context, OpArgs};
+use crate::hvx::plain::f32_to_f16;
+use crate::hvx::{Isa, Kernel, LANES, Part, math};
+use crate::platform::Platform;
+use crate::tensor::{Span, Tensor};
+
+pub(super) fn set_rows<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+    let kernel = SetRows {
+        rows: args.src(0)?,
+        targets: Targets(args.src(1)?),
+        out: args.dst(0)?,
+    };
+    kernel.targets.check(kernel.out.ne()[1])?;
+    cx.run_sized::<I, _>(&kernel, args.op.src(0).map_or(0, |rows| rows.elems()))
+}
+
+/// Row numbers, I32 or I64, repeated over dimensions 2 and 3 of the rows.
+pub(super) struct Targets<'a>(pub(super) Tensor<'a>);
+
+impl Targets<'_> {
+    /// Fails when a row number is negative or not below `n_rows`.
+    pub(super) fn check(&self, n_rows: usize) -> Result<(), Status> {
+        let [n0, n1, n2, _] = self.0.ne();
+        for i2 in 0..n2 {
+            for i1 in 0..n1 {
+                for i0 in 0..n0 {
+                    if !(0..n_rows as i64).contains(&self.number(i0, [i1, i2, 0])) {
+                        return Err(Status::IndexOutOfRange);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where row `[i1, i2, i3]` goes.
+    #[inline(always)]
+    pub(super) fn of(&self, [i1, i2, i3]: [usize; 3]) -> usize {
+        let [_, n1, n2, _] = self.0.ne();
+        self.number(i1, [i2 % n1, i3 % n2, 0]) as usize
+    }
+
+    #[inline(always)]
+    fn number(&self, i0: usize, index: [usize; 3]) -> i64 {
+        match self.0.dtype() {
+            DType::I64 => self.0.element::<i64>(i0, index).get(0),
+            _ => i64::from(self.0.element::<i32>(i0, index).get(0)),
+        }
+    }
+}
+
+struct SetRows<'a> {
+    rows: Tensor<'a>,
+    targets: Targets<'a>,
+    out: Tensor<'a>,
+}
+
+impl Kernel for SetRows<'_> {
+    #[inline(always)]
+    fn run<I: Isa>(&self, part: Part) {
+        let [len, ..] = self.rows.ne();
+        let columns = part.range(len.div_ceil(LANES));
+        if columns.is_empty() {
+            return;
+        }
+        let columns = columns.start * LANES..(columns.end * LANES).min(len);
+        for row in 0..self.rows.rows() {
+            let index @ [_, i2, i3] = self.rows.row_index(row);
+            let to = [self.targets.of(index), i2, i3];
+            let from = Row::new(&self.rows, index);
+            if self.out.dtype() == DType::Q8_0 {
+                let bytes = self.out.row_bytes(to);
+                for start in columns.clone().step_by(LANES) {
+                    quantize::<I>(
+                        from.load::<I>(start, 0.0),
+                        bytes.part(start / LANES * Q8_BYTES, Q8_BYTES),
+                    );
+                }
+                continue;
+            }
+            let out = Row::new(&self.out, to);
+            for start in columns.clone().step_by(LANES) {
+                out.store::<I>(start, from.load::<I>(start, 0.0));
+            }
+        }
+    }
+}
+
+/// Bytes of 32 signed bytes with their f16 scale.
+const Q8_BYTES: usize = 34;
+
+/// One block as ggml makes it: scale amax / 127, kept as f16; codes from the scale before that rounding.
+#[inline(always)]
+fn quantize<I: Isa>(x: I::F32, block: Span<'_, u8>) {
+    let scale = I::max_lane(math::abs::<I>(x)) / 127.0;
+    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    let scaled = I::mul(x, I::splat(inverse));
+    let codes = I::to_int(I::min(I::max(scaled, I::splat(-127.0)), I::splat(127.0)));
+    let [low, high] = f32_to_f16(scale).to_le_bytes();
+    block.set(0, low);
+    block.set(1, high);
+    // SAFETY: `part` has checked that 32 bytes follow the scale.
+    unsafe { I::store_i8(block.part(2, LANES).as_ptr().cast(), codes) };
+}

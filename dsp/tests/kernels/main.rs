@@ -1,0 +1,11 @@
+//! Every kernel against its plain reference; one file per op family. `support` holds what they share.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod binary;
+mod data;
+mod norm;
+mod rope;
+mod soft_max;
+mod unary;
