@@ -40,10 +40,11 @@ pub fn check(op: &Op, n_threads: u32, scratch_bytes: u64) -> Result<(), Unsuppor
     }
 }
 
-/// Bytes of one activation row prepared for a quantised weight: int8 codes, then one f32 scale and one f32 sum per 32.
+/// Bytes of one activation row prepared for a quantised weight: int8 codes, then per 32 of them an f32
+/// scale, an f32 sum and an i32 sum of codes.
 pub fn quantized_row_bytes(k: u32) -> u64 {
     let k = u64::from(k);
-    line(k.saturating_add((k / 32).saturating_mul(8)))
+    line(k.saturating_add((k / 32).saturating_mul(12)))
 }
 
 /// Bytes of one activation row prepared for a float weight: f32 values.
@@ -93,16 +94,19 @@ fn matmul(op: &Op) -> ScratchNeed {
         Opcode::MulMatAdd => 2,
         _ => 1,
     });
-    let (Some(weight), Some(x)) = (op.src(0), op.src(weights)) else {
+    let Some(x) = op.src(weights) else {
         return ScratchNeed::default();
     };
     let [k, ..] = x.ne;
-    let row = match weight.dtype {
-        DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => quantized_row_bytes(k),
-        _ => float_row_bytes(k),
-    };
+    // The weights of MUL_MAT_NX may differ in type; the same memory then holds one preparation after the other.
+    let row = op.srcs.iter().take(weights).flatten().fold(0, |row, weight| {
+        row.max(match weight.dtype {
+            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => quantized_row_bytes(k),
+            _ => float_row_bytes(k),
+        })
+    });
     ScratchNeed {
-        least: row,
+        least: if x.rows() > 0 { row } else { 0 },
         full: row.saturating_mul(x.rows()),
     }
 }

@@ -13,6 +13,8 @@
 //! Everything here is `#[inline(always)]`: a function that is called and not inlined would be compiled without the
 //! instruction set's features.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
 pub mod math;
 pub mod plain;
 
@@ -154,16 +156,18 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// Maximum over lanes in the layer's fixed order.
     fn max_lane(x: Self::F32) -> f32;
 
-    /// One 4-bit tile against 32 activations: lane r is the sum over k of code(r,k) * act(k), codes 0 to 15.
+    /// One 4-bit tile against 32 activations of each of `N` rows: lane r of row n is `start[n]` plus the sum over k of
+    /// code(r,k) * act(n,k), codes 0 to 15. The tile is unpacked once.
     ///
     /// # Safety
-    /// 512 bytes at `codes` (layout of [`hexloom_abi::tile`]) and 32 at `act` are readable.
-    unsafe fn dot_tile_u4(codes: *const u8, act: *const i8) -> Self::I32;
-    /// One 8-bit tile against 32 activations within -127..=127: lane r is the sum over k of (code(r,k) - 128) * act(k).
+    /// 512 bytes at `codes` (layout of [`hexloom_abi::tile`]) and 32 at each of `act` are readable.
+    unsafe fn dot_tile_u4<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N];
+    /// One 8-bit tile against 32 activations of each of `N` rows, within -127..=127: lane r of row n is the sum over k of
+    /// (code(r,k) - 128) * act(n,k). `sum[n]` is the sum over k of act(n,k), for members that multiply unsigned codes.
     ///
     /// # Safety
-    /// 1024 bytes at `codes` and 32 at `act` are readable.
-    unsafe fn dot_tile_u8(codes: *const u8, act: *const i8) -> Self::I32;
+    /// 1024 bytes at `codes` and 32 at each of `act` are readable.
+    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], sum: [i32; N]) -> [Self::I32; N];
 }
 
 impl Part {

@@ -192,28 +192,32 @@ impl Isa for Plain {
     }
 
     #[inline(always)]
-    unsafe fn dot_tile_u4(codes: *const u8, act: *const i8) -> Self::I32 {
-        let mut sums = [0i32; LANES];
+    unsafe fn dot_tile_u4<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N] {
+        let mut sums = start.map(Self::splat_i);
         for (vector, lane, byte) in tile_bytes(4) {
             // SAFETY: the index is below 512, which the caller promises to be readable.
-            let code = unsafe { codes.add(vector * 128 + lane * 4 + byte).read() };
-            // SAFETY: 8 * 3 + 3 + 4 = 31 is the largest index of 32 activations.
-            let low = unsafe { act.add(8 * vector + byte).read() };
-            // SAFETY: as above.
-            let high = unsafe { act.add(8 * vector + 4 + byte).read() };
-            sums[lane] += i32::from(code & 15) * i32::from(low) + i32::from(code >> 4) * i32::from(high);
+            let code = unsafe { codes.wrapping_add(vector * 128 + lane * 4 + byte).read() };
+            for (act, sums) in act.iter().zip(&mut sums) {
+                // SAFETY: 8 * 3 + 3 + 4 = 31 is the largest index of 32 activations.
+                let low = unsafe { act.wrapping_add(8 * vector + byte).read() };
+                // SAFETY: as above.
+                let high = unsafe { act.wrapping_add(8 * vector + 4 + byte).read() };
+                sums[lane] += i32::from(code & 15) * i32::from(low) + i32::from(code >> 4) * i32::from(high);
+            }
         }
         sums
     }
     #[inline(always)]
-    unsafe fn dot_tile_u8(codes: *const u8, act: *const i8) -> Self::I32 {
-        let mut sums = [0i32; LANES];
+    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], sum: [i32; N]) -> [Self::I32; N] {
+        let mut sums = sum.map(|sum| Self::splat_i(-128 * sum));
         for (vector, lane, byte) in tile_bytes(8) {
             // SAFETY: the index is below 1024, which the caller promises to be readable.
-            let code = unsafe { codes.add(vector * 128 + lane * 4 + byte).read() };
-            // SAFETY: 4 * 7 + 3 = 31 is the largest index of 32 activations.
-            let value = unsafe { act.add(4 * vector + byte).read() };
-            sums[lane] += (i32::from(code) - 128) * i32::from(value);
+            let code = unsafe { codes.wrapping_add(vector * 128 + lane * 4 + byte).read() };
+            for (act, sums) in act.iter().zip(&mut sums) {
+                // SAFETY: 4 * 7 + 3 = 31 is the largest index of 32 activations.
+                let value = unsafe { act.wrapping_add(4 * vector + byte).read() };
+                sums[lane] += i32::from(code) * i32::from(value);
+            }
         }
         sums
     }

@@ -2,8 +2,10 @@
 
 use hexloom_abi::{Opcode, Status};
 
-use super::{Context, OpArgs, argmax, binary, cpy, gated, norm, reference, rope, set_rows, soft_max, unary};
+use super::{Context, OpArgs, argmax, binary, cpy, gated, matmul, norm, reference, rope, set_rows, soft_max, unary};
 use crate::hvx::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::hvx::avx2::{self, Avx2};
 use crate::hvx::plain::Plain;
 use crate::platform::Platform;
 
@@ -14,11 +16,18 @@ pub enum KernelSet {
     Reference,
     /// Vector kernels on the plain member of the vector layer.
     Plain,
+    /// Vector kernels on AVX2 and F16C; the same as `Plain` on a processor without them.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
 }
 
 impl KernelSet {
     /// The fastest vector kernels that this processor has.
     pub fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if avx2::available() {
+            return Self::Avx2;
+        }
         Self::Plain
     }
 
@@ -27,6 +36,8 @@ impl KernelSet {
         match self {
             Self::Reference => reference::run(cx, args),
             Self::Plain => run::<Plain, P>(cx, args),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => run::<Avx2, P>(cx, args),
         }
     }
 }
@@ -34,6 +45,7 @@ impl KernelSet {
 fn run<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary::binary::<I, P>(cx, args),
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I, P>(cx, args),
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => norm::norm::<I, P>(cx, args),
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             unary::unary::<I, P>(cx, args)

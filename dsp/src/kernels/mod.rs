@@ -7,9 +7,15 @@
 mod argmax;
 mod binary;
 mod cpy;
+mod dequantize;
 mod dispatch;
 mod gated;
+mod matmul;
+mod matmul_float;
+mod matmul_split;
+mod matmul_tiled;
 mod norm;
+mod quantize;
 pub mod reference;
 mod rope;
 mod rows;

@@ -1,11 +1,12 @@
 //! Plain references: what each op means, element by element, with sums in f64. Slow on purpose, never wrong on purpose.
 //!
-//! They read any type and stride through [`element`], run with `--exact`, and judge the vector kernels in tests. One
-//! thread does all: the calling one.
+//! They read any type and stride through [`element`], run with `--exact`, and judge the vector kernels in tests. Only
+//! MUL_MAT uses the pool; the others run on the calling thread.
 
 mod data;
 pub mod element;
 mod elementwise;
+mod matmul;
 mod rope;
 mod row;
 
@@ -14,9 +15,10 @@ use hexloom_abi::{Opcode, Status};
 use super::{Context, OpArgs};
 use crate::platform::Platform;
 
-pub(super) fn run<P: Platform>(_cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn run<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => elementwise::binary(args),
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul(cx, args),
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => row::norm(args),
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             elementwise::unary(args)
