@@ -137,6 +137,7 @@ impl<P: Platform> Pool<P> {
                 // SAFETY: kernel and function were stored together by `fork`, which still borrows the kernel.
                 unsafe { (work.invoke)(work.kernel, part) };
             }
+            self.platform.part_done(idx as usize);
             core::mem::forget(poison);
             self.running.fetch_sub(1, Ordering::Release);
         }
