@@ -134,10 +134,13 @@ impl<'a> Product<'a> {
     #[inline(always)]
     pub(super) fn out_row(&self, row: usize) -> (Span<'a, f32>, Option<Span<'a, f32>>) {
         let index = self.out.row_index(row);
-        let addend = self.addend.map(|addend| {
-            let [_, n1, n2, n3] = addend.ne();
-            addend.row([index[0] % n1, index[1] % n2, index[2] % n3])
-        });
+        let addend = match self.addend {
+            Some(addend) => {
+                let [_, n1, n2, n3] = addend.ne();
+                Some(addend.row([index[0] % n1, index[1] % n2, index[2] % n3]))
+            }
+            None => None,
+        };
         (self.out.row(index), addend)
     }
 
@@ -146,11 +149,16 @@ impl<'a> Product<'a> {
     pub(super) fn store<I: Isa>(&self, row: usize, unit: &Unit, x: I::F32) {
         let (start, count) = self.group_rows(unit);
         let (out, addend) = self.out_row(row);
-        if count == LANES {
-            let x = addend.map_or(x, |addend| I::add(x, hvx::load::<I>(addend, start)));
+        // No closures here: vector code inside one is compiled without the instruction set's features.
+        let whole = count == LANES;
+        let x = match addend {
+            Some(addend) if whole => I::add(x, hvx::load::<I>(addend, start)),
+            Some(addend) => I::add(x, hvx::load_partial::<I>(addend, start, count, 0.0)),
+            None => x,
+        };
+        if whole {
             hvx::store::<I>(out, start, x);
         } else {
-            let x = addend.map_or(x, |addend| I::add(x, hvx::load_partial::<I>(addend, start, count, 0.0)));
             hvx::store_partial::<I>(out, start, count, x);
         }
     }
