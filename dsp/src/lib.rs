@@ -21,6 +21,7 @@ pub mod pool;
 pub mod real;
 pub mod tensor;
 
+pub use interp::{Session, SessionLimits};
 pub use kernels::KernelSet;
 pub use platform::Platform;
 pub use tensor::{Span, Tensor};

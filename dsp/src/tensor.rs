@@ -201,7 +201,7 @@ impl<'a, T: Plain> Span<'a, T> {
     pub fn get(&self, idx: usize) -> T {
         assert!(idx < self.len, "read outside a span");
         // SAFETY: `idx` is inside the span, which `new` was promised to be readable.
-        unsafe { self.ptr.add(idx).read() }
+        unsafe { self.ptr.wrapping_add(idx).read() }
     }
 
     /// Stores element `idx`.
@@ -209,7 +209,7 @@ impl<'a, T: Plain> Span<'a, T> {
     pub fn set(&self, idx: usize, value: T) {
         assert!(idx < self.len, "write outside a span");
         // SAFETY: `idx` is inside the span, which `new` was promised to be writable.
-        unsafe { self.ptr.add(idx).write(value) }
+        unsafe { self.ptr.wrapping_add(idx).write(value) }
     }
 
     /// Copies all elements of `from`, which has as many; the two may overlap.

@@ -4,14 +4,16 @@ use crate::limits::LINE_BYTES;
 
 /// Byte offsets of a block's sections, each on a 128-byte line so that no line is written by both sides.
 ///
-/// Order: buffers, tensors, ops (written by the host), then profiles and traces (written by the DSP).
+/// Order: buffers, tensors, ops (written by the host), then progress, profiles and traces (written by the DSP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockLayout {
     /// Where tensor descriptors start; buffer descriptors start at 0.
     pub tensors_offset: u64,
     /// Where op descriptors start.
     pub ops_offset: u64,
-    /// End of what the host writes: where profile records start.
+    /// End of what the host writes: where the [`crate::BatchProgress`] line is.
+    pub progress_offset: u64,
+    /// Where profile records start.
     pub profiles_offset: u64,
     /// Where trace records start: thread t's row is at `traces_offset + t * trace_row_bytes`.
     pub traces_offset: u64,
@@ -43,7 +45,8 @@ impl BlockLayout {
     pub fn new(counts: &BlockCounts) -> Option<Self> {
         let tensors_offset = section_end(0, counts.n_buffers, size_of::<crate::BufferDesc>())?;
         let ops_offset = section_end(tensors_offset, counts.n_tensors, size_of::<crate::TensorDesc>())?;
-        let profiles_offset = section_end(ops_offset, counts.n_ops, size_of::<crate::OpDesc>())?;
+        let progress_offset = section_end(ops_offset, counts.n_ops, size_of::<crate::OpDesc>())?;
+        let profiles_offset = section_end(progress_offset, 1, size_of::<crate::BatchProgress>())?;
         let n_profiles = if counts.profiled { counts.n_ops } else { 0 };
         let traces_offset = section_end(profiles_offset, n_profiles, size_of::<crate::OpProfile>())?;
         let trace_row_bytes = section_end(0, counts.n_traces, size_of::<crate::TraceRecord>())?;
@@ -53,6 +56,7 @@ impl BlockLayout {
         Some(Self {
             tensors_offset,
             ops_offset,
+            progress_offset,
             profiles_offset,
             traces_offset,
             trace_row_bytes,

@@ -35,5 +35,5 @@ pub use fence::{FenceRef, FenceSlot};
 pub use layout::BlockLayout;
 pub use message::{BatchReply, BatchRequest, StartRequest};
 pub use op::Op;
-pub use profile::{OpProfile, TraceRecord};
+pub use profile::{BatchProgress, OpProfile, TraceRecord};
 pub use view::BatchView;

@@ -1,9 +1,22 @@
-//! What the DSP writes back into a block: one profile record an op, and trace records by thread.
+//! What the DSP writes back into a block: how far it is, one profile record an op, and trace records by thread.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::code::{OpCode, StatusCode};
 use crate::limits::PMU_COUNTERS;
+
+/// Which op the DSP is in: one line, written before each op, so that the host can name the op in which a DSP stalled or
+/// died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct BatchProgress {
+    /// Sequence number of the request being worked on.
+    pub seq: u64,
+    /// Index of the op being worked on.
+    pub op_idx: u32,
+    /// Zero.
+    pub reserved: [u32; 29],
+}
 
 /// Cost of one op: 64 bytes, written by the DSP after the op when [`crate::message::REQUEST_PROFILE`] is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -50,6 +63,7 @@ pub const TRACE_DMA: u16 = 5;
 /// Bit of [`TraceRecord::info`] that marks the end.
 pub const TRACE_STOP: u16 = 0x8000;
 
+crate::layout::assert_layout!(BatchProgress, 128, 8, { seq: 0, op_idx: 8, reserved: 12 });
 crate::layout::assert_layout!(OpProfile, 64, 8, {
     opcode: 0, status: 4, cycles_start: 8, cycles: 16, packets: 24, elapsed_ns: 28, pmu: 32,
 });

@@ -34,7 +34,7 @@ pub struct ParseError {
 }
 
 impl<'a> BatchView<'a> {
-    /// Checks `block`, the host-written part of a block (up to [`BlockLayout::profiles_offset`]), against its request.
+    /// Checks `block`, the host-written part of a block (up to [`BlockLayout::progress_offset`]), against its request.
     ///
     /// Checked: counts, section bounds and alignment, flags and reserves, that every buffer is distinct, that every
     /// tensor lies inside its buffer with strides that do not reach outside, that tiled tensors have the strides of

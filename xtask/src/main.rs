@@ -1,2 +1,5 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask`: a thin entry; every command lives in the library beside it.
+
+fn main() -> std::process::ExitCode {
+    xtask::main()
+}

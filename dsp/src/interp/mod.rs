@@ -1,1 +1,320 @@
-//! x
+//! The batch interpreter: one request in, exactly one reply out, garbage included.
+//!
+//! [`Session::serve`] is the way of a batch through the DSP: check the message, copy the block's descriptors out of
+//! shared memory, parse the copy, resolve buffers, then per op: rules, operands, kernel, profile. The first failure ends
+//! the batch; its op index and status go into the reply.
+
+mod operands;
+mod written;
+
+use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, START_REFERENCE};
+use hexloom_abi::view::ParseError;
+use hexloom_abi::{
+    BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpDesc, OpProfile, StartRequest, Status, scratch,
+    support,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::kernels::{Context, KernelSet};
+use crate::mapping::{Addresses, MappingTable, PinnedBuffer};
+use crate::platform::Platform;
+use crate::pool::Pool;
+use crate::tensor::Span;
+use written::WrittenRanges;
+
+/// One packet from the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// The message's bytes.
+    pub message: &'a [u8],
+    /// The block that came with it, if exactly one buffer reference did.
+    pub block: Option<BlockRef>,
+}
+
+/// A block in shared memory, as the queue hands it over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRef {
+    /// fd of the buffer it lies in.
+    pub fd: u32,
+    /// Byte offset in that buffer.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Address at which this side sees it.
+    pub address: u64,
+}
+
+/// What a started session was promised and may use.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionLimits {
+    /// fd of the pinned buffer.
+    pub pinned_fd: u32,
+    /// Bytes of the pinned buffer.
+    pub pinned_bytes: u64,
+    /// Bytes of the 32-bit window that may be mapped.
+    pub window_bytes: u64,
+    /// Kernels to run.
+    pub kernels: KernelSet,
+}
+
+/// A started session on the DSP.
+pub struct Session<'a, P> {
+    pool: &'a Pool<P>,
+    mappings: MappingTable,
+    limits: SessionLimits,
+    /// Private memory that descriptors are copied to before they are checked.
+    descriptors: &'a mut [u8],
+    scratch: Span<'a, u8>,
+    written: WrittenRanges,
+}
+
+/// How far a batch came.
+#[derive(Default)]
+struct Progress {
+    n_ops_done: u32,
+}
+
+/// Why a batch ended early.
+struct Failure {
+    status: Status,
+    op_idx: u32,
+    detail: u32,
+}
+
+impl SessionLimits {
+    /// Limits from a checked start message, with `kernels` unless the message asks for the references.
+    pub fn new(start: &StartRequest, kernels: KernelSet) -> Self {
+        Self {
+            pinned_fd: start.pinned_fd,
+            pinned_bytes: start.pinned_bytes,
+            window_bytes: start.window_bytes,
+            kernels: match start.flags & START_REFERENCE {
+                0 => kernels,
+                _ => KernelSet::Reference,
+            },
+        }
+    }
+}
+
+impl<'a, P: Platform> Session<'a, P> {
+    /// A session on `pool`. `descriptors` (8-byte aligned) takes the host-written part of the largest block; `scratch`
+    /// (128-byte aligned) is all that kernels may use.
+    pub fn new(pool: &'a Pool<P>, limits: SessionLimits, descriptors: &'a mut [u8], scratch: Span<'a, u8>) -> Self {
+        Self {
+            pool,
+            mappings: MappingTable::new(limits.window_bytes),
+            limits,
+            descriptors,
+            scratch,
+            written: WrittenRanges::default(),
+        }
+    }
+
+    /// Runs one batch and gives the reply to send.
+    pub fn serve(&mut self, packet: &Packet<'_>) -> BatchReply {
+        let platform = self.pool.platform();
+        let (cycles_start, nanos_start) = (platform.cycles(), platform.nanos());
+        let maps_before = self.mappings.n_maps();
+        let seq = peek_seq(packet.message);
+        let mut progress = Progress::default();
+        let mut reply = match self.run(packet, &mut progress) {
+            Ok(()) => BatchReply::new(seq, Status::Ok),
+            Err(failure) => BatchReply {
+                failed_op: failure.op_idx,
+                detail: failure.detail,
+                ..BatchReply::new(seq, failure.status)
+            },
+        };
+        let platform = self.pool.platform();
+        self.written.clean_all(platform);
+        reply.n_ops_done = progress.n_ops_done;
+        reply.n_maps = self.mappings.n_maps().wrapping_sub(maps_before);
+        reply.cycles_start = cycles_start;
+        reply.cycles_stop = platform.cycles();
+        reply.elapsed_us = u32::try_from(platform.nanos().saturating_sub(nanos_start) / 1000).unwrap_or(u32::MAX);
+        reply
+    }
+
+    /// Takes the mappings of an fd back, on the host's `munmap` call.
+    pub fn forget(&mut self, fd: u32) {
+        self.mappings.forget(self.pool.platform(), fd);
+    }
+
+    /// Live mappings.
+    pub fn n_mappings(&self) -> usize {
+        self.mappings.len()
+    }
+
+    fn run(&mut self, packet: &Packet<'_>, progress: &mut Progress) -> Result<(), Failure> {
+        if self.pool.is_poisoned() {
+            return Err(message_failure(Status::Poisoned));
+        }
+        let (request, block, layout) = self.check_message(packet).map_err(message_failure)?;
+        let n_bytes = layout.progress_offset as usize;
+        let Some(copy) = self.descriptors.get_mut(..n_bytes) else {
+            return Err(message_failure(Status::TooMany));
+        };
+        let platform = self.pool.platform();
+        platform.invalidate(block.address, layout.progress_offset);
+        // SAFETY: `check_message` has found the block inside the pinned buffer, at least `layout.bytes` long, and
+        // `descriptors` is private memory, so source and destination are valid for `n_bytes` and do not overlap.
+        unsafe { core::ptr::copy_nonoverlapping(block.address as *const u8, copy.as_mut_ptr(), n_bytes) };
+        let view = BatchView::parse(copy, &request)?;
+        let pinned = PinnedBuffer {
+            fd: block.fd,
+            address: block.address - block.offset,
+            bytes: self.limits.pinned_bytes,
+        };
+        let addresses = self
+            .mappings
+            .resolve(platform, view.buffers(), pinned)
+            .map_err(|error| Failure {
+                status: error.status,
+                op_idx: NO_OP,
+                detail: error.buffer_idx,
+            })?;
+        for (op_idx, desc) in (0u32..).zip(view.ops()) {
+            let at = BatchProgress {
+                seq: request.seq,
+                op_idx,
+                ..BatchProgress::default()
+            };
+            write_block(&block, layout.progress_offset, &at);
+            platform.clean(
+                block.address + layout.progress_offset,
+                size_of::<BatchProgress>() as u64,
+            );
+            let before = (platform.cycles(), platform.nanos(), platform.packets());
+            let runner = OpRunner {
+                pool: self.pool,
+                kernels: self.limits.kernels,
+                scratch: self.scratch,
+                addresses: &addresses,
+            };
+            let result = runner.run(&view, desc, &mut self.written);
+            if request.flags & REQUEST_PROFILE != 0 {
+                let status = result.as_ref().err().map_or(Status::Ok, |failure| failure.status);
+                let profile = OpProfile {
+                    opcode: desc.opcode,
+                    status: status.into(),
+                    cycles_start: before.0,
+                    cycles: platform.cycles().wrapping_sub(before.0),
+                    packets: platform.packets().wrapping_sub(before.2),
+                    elapsed_ns: u32::try_from(platform.nanos().saturating_sub(before.1)).unwrap_or(u32::MAX),
+                    pmu: [0; 8],
+                };
+                let offset = layout.profiles_offset + u64::from(op_idx) * size_of::<OpProfile>() as u64;
+                write_block(&block, offset, &profile);
+            }
+            result.map_err(|failure| Failure { op_idx, ..failure })?;
+            progress.n_ops_done += 1;
+        }
+        if request.flags & REQUEST_PROFILE != 0 {
+            let bytes = layout.traces_offset - layout.profiles_offset;
+            platform.clean(block.address + layout.profiles_offset, bytes);
+        }
+        Ok(())
+    }
+
+    /// Checks the message against itself and its block against the pinned buffer, before any address is computed.
+    fn check_message(&self, packet: &Packet<'_>) -> Result<(BatchRequest, BlockRef, BlockLayout), Status> {
+        let request = BatchRequest::read_from_bytes(packet.message).map_err(|_| Status::Truncated)?;
+        request.check()?;
+        let block = packet.block.ok_or(Status::BadBlock)?;
+        let layout = BlockLayout::of(&request).ok_or(Status::TooMany)?;
+        let end = block.offset.checked_add(block.bytes).ok_or(Status::BadBlock)?;
+        let placed = block.fd == self.limits.pinned_fd
+            && block.offset == request.block_offset
+            && block.bytes == u64::from(request.block_bytes)
+            && block.offset.is_multiple_of(hexloom_abi::limits::LINE_BYTES)
+            && end <= self.limits.pinned_bytes
+            && block.address.checked_sub(block.offset).is_some();
+        if !placed {
+            return Err(Status::BadBlock);
+        }
+        if layout.bytes > block.bytes {
+            return Err(Status::Truncated);
+        }
+        Ok((request, block, layout))
+    }
+}
+
+impl<P> Session<'_, P> {
+    /// Takes all mappings back; called before the session's memory goes.
+    pub fn close(&mut self)
+    where
+        P: Platform,
+    {
+        self.mappings.clear(self.pool.platform());
+    }
+}
+
+/// What one op runs on.
+struct OpRunner<'a, 'b, P> {
+    pool: &'a Pool<P>,
+    kernels: KernelSet,
+    scratch: Span<'a, u8>,
+    addresses: &'b Addresses,
+}
+
+impl<P: Platform> OpRunner<'_, '_, P> {
+    fn run(&self, view: &BatchView<'_>, desc: &OpDesc, written: &mut WrittenRanges) -> Result<(), Failure> {
+        let fail = |status| {
+            move |detail| Failure {
+                status,
+                op_idx: NO_OP,
+                detail,
+            }
+        };
+        let op = view.op(desc).map_err(|status| fail(status)(0))?;
+        support::check(&op).map_err(|refusal| fail(Status::Unsupported)(refusal.detail()))?;
+        scratch::check(&op, self.pool.n_threads(), self.scratch.len() as u64)
+            .map_err(|refusal| fail(Status::ScratchTooSmall)(refusal.detail()))?;
+        operands::check_overlap(view, desc, &op).map_err(fail(Status::Invalid))?;
+        let platform = self.pool.platform();
+        for tensor in desc.srcs.iter().filter_map(|&idx| view.operand(idx)) {
+            written.before_read(platform, tensor, self.addresses);
+        }
+        // SAFETY: `view` was checked by `parse`, and `addresses` come from mappings at least as large as its buffers,
+        // which stay until the next batch resolves.
+        let args = unsafe { operands::resolve(view, desc, op, self.addresses) };
+        platform.disturb_scratch();
+        let cx = Context::new(self.pool, self.scratch);
+        self.kernels.run(&cx, &args).map_err(|status| fail(status)(0))?;
+        for tensor in desc.dsts.iter().filter_map(|&idx| view.operand(idx)) {
+            written.after_write(platform, tensor, self.addresses);
+        }
+        Ok(())
+    }
+}
+
+impl From<ParseError> for Failure {
+    fn from(error: ParseError) -> Self {
+        Self {
+            status: error.status,
+            op_idx: error.op_idx,
+            detail: error.idx,
+        }
+    }
+}
+
+fn message_failure(status: Status) -> Failure {
+    Failure {
+        status,
+        op_idx: NO_OP,
+        detail: 0,
+    }
+}
+
+/// The sequence number of a message that may be anything: bytes 8 to 16, or 0 when it is too short to hold them.
+fn peek_seq(message: &[u8]) -> u64 {
+    let seq = message.get(8..16).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    seq.map_or(0, u64::from_le_bytes)
+}
+
+fn write_block<T: IntoBytes + zerocopy::Immutable>(block: &BlockRef, offset: u64, record: &T) {
+    let bytes = record.as_bytes();
+    let to = (block.address + offset) as *mut u8;
+    // SAFETY: `check_message` has found the block at least as long as its layout, which has room for every record.
+    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+}

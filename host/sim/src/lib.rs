@@ -1,1 +1,103 @@
-//! Placeholder.
+//! The simulator: a transport that runs hexloom's DSP half in this process, on threads of its own.
+//!
+//! Shared memory is memfd, mapped once for the host and a second time for the DSP side, so that addresses differ as they
+//! do on a device. The DSP side has a window of limited size with first-fit placement, its scratch can be filled with
+//! junk before every op, and it can be told to stall, to die or to answer garbage at a given batch and op.
+//!
+//! [`NullTransport`] answers every batch at once without computing, for measuring the host alone.
+
+mod connection;
+mod dsp;
+mod fault;
+mod memory;
+mod null;
+mod platform;
+mod window;
+
+use std::sync::Arc;
+
+use hexloom::transport::{Connection, HwInfo, SharedMemory, Transport, TransportError};
+use hexloom_dsp::KernelSet;
+
+pub use fault::{FaultKind, FaultPlan, Garbage};
+pub use null::NullTransport;
+
+/// What the simulated DSP is like.
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// Hardware threads; 0 = those of this machine.
+    pub n_threads: u32,
+    /// Scratch (VTCM) bytes.
+    pub scratch_bytes: u64,
+    /// Bytes of the 32-bit window.
+    pub window_bytes: u64,
+    /// Vector kernels to run; `None` = the fastest that this processor has.
+    pub kernels: Option<KernelSet>,
+    /// Fill scratch with junk before every op.
+    pub junk_scratch: bool,
+    /// What goes wrong, and when. Shared by all sessions of the transport; each entry happens once.
+    pub faults: FaultPlan,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self {
+            n_threads: 0,
+            scratch_bytes: 8 << 20,
+            window_bytes: hexloom_abi::limits::WINDOW_BYTES_DEFAULT,
+            kernels: None,
+            junk_scratch: false,
+            faults: FaultPlan::default(),
+        }
+    }
+}
+
+/// The simulator as a transport.
+#[derive(Debug, Default)]
+pub struct SimTransport {
+    options: SimOptions,
+}
+
+impl SimTransport {
+    /// A simulator with the given hardware.
+    pub fn new(options: SimOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl Transport for SimTransport {
+    fn name(&self) -> &str {
+        "sim"
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<SharedMemory, TransportError> {
+        memory::alloc(bytes)
+    }
+
+    fn open(&self, core: u32) -> Result<Arc<dyn Connection>, TransportError> {
+        if core != 0 {
+            return Err(TransportError::Call {
+                call: "open",
+                reason: format!("the simulator has core 0 only, not {core}"),
+                code: 0,
+            });
+        }
+        Ok(Arc::new(connection::SimConnection::new(self.options.clone())))
+    }
+}
+
+impl SimOptions {
+    fn hw_info(&self) -> HwInfo {
+        let n_threads = match self.n_threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            n => n,
+        };
+        HwInfo {
+            arch: 73,
+            n_threads: n_threads.min(hexloom_abi::limits::MAX_THREADS),
+            n_hmx: 0,
+            scratch_bytes: self.scratch_bytes,
+            window_bytes: self.window_bytes,
+        }
+    }
+}

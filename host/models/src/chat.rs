@@ -1,0 +1,102 @@
+//! The chat template that a model file carries, a small Jinja program that turns messages into a prompt.
+//!
+//! Templates are written for Jinja under Python, so blocks are trimmed as there, loops can be left early, and
+//! `raise_exception` is defined. Dates are not: a template that asks for today must do without, so that the same
+//! messages always give the same prompt.
+
+use minijinja::{Environment, Error, ErrorKind, context};
+use serde::Serialize;
+
+use crate::ModelError;
+use crate::gguf::Gguf;
+use crate::tokenizer::Tokenizer;
+
+const TEMPLATE_KEY: &str = "tokenizer.chat_template";
+const NAME: &str = "chat";
+
+/// Steps a template may take. A long chat takes some hundred per message; a loop that never ends stops here.
+const FUEL: u64 = 10_000_000;
+
+/// One message of a chat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChatMessage {
+    /// Who speaks: "system", "user" or "assistant" in most templates.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl ChatMessage {
+    /// A message of `role`.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self {
+            role: role.into(),
+            content: content.into(),
+        }
+    }
+}
+
+/// A model's chat template, parsed.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    bos_token: String,
+    eos_token: String,
+}
+
+impl ChatTemplate {
+    /// The template of `gguf`; `tokenizer` gives the texts of its BOS and EOS tokens.
+    ///
+    /// # Errors
+    /// [`ModelError::NoChatTemplate`] when the model carries none, [`ModelError::ChatTemplate`] when it does not parse.
+    pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self, ModelError> {
+        let source = gguf.find::<&str>(TEMPLATE_KEY)?;
+        let source = source.ok_or_else(|| ModelError::NoChatTemplate {
+            path: gguf.path().into(),
+        })?;
+        let text = |token: Option<u32>| token.map_or(Ok(String::new()), |token| tokenizer.decode(&[token]));
+        Self::new(source, &text(tokenizer.bos())?, &text(tokenizer.eos())?)
+    }
+
+    /// Parses `source`; `bos_token` and `eos_token` are what it sees under these names.
+    ///
+    /// # Errors
+    /// [`ModelError::ChatTemplate`] when it does not parse.
+    pub fn new(source: &str, bos_token: &str, eos_token: &str) -> Result<Self, ModelError> {
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", |message: String| -> Result<(), Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        });
+        environment
+            .add_template_owned(NAME, source.to_owned())
+            .map_err(failed)?;
+        Ok(Self {
+            environment,
+            bos_token: bos_token.into(),
+            eos_token: eos_token.into(),
+        })
+    }
+
+    /// The prompt for `messages`. With `add_generation_prompt` it ends where the model's answer begins.
+    ///
+    /// # Errors
+    /// [`ModelError::ChatTemplate`] when the template refuses the messages (the order of roles, most often) or does
+    /// not end.
+    pub fn render(&self, messages: &[ChatMessage], add_generation_prompt: bool) -> Result<String, ModelError> {
+        let template = self.environment.get_template(NAME).map_err(failed)?;
+        let (bos_token, eos_token) = (&self.bos_token, &self.eos_token);
+        template
+            .render(context! { messages, add_generation_prompt, bos_token, eos_token })
+            .map_err(failed)
+    }
+}
+
+fn failed(error: Error) -> ModelError {
+    ModelError::ChatTemplate {
+        detail: error.to_string(),
+    }
+}

@@ -1,0 +1,153 @@
+//! Hyper-parameters of a Llama-family model, from the metadata of its file.
+
+use hexloom::graph::RopeParams;
+
+use crate::ModelError;
+use crate::gguf::Gguf;
+
+/// Architectures that the graph in [`super::forward`] computes.
+pub(crate) const ARCHITECTURES: &[&str] = &["llama"];
+
+/// Hyper-parameters of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LlamaConfig {
+    /// Layers.
+    pub n_layers: u32,
+    /// Width of the residual stream.
+    pub n_embd: u32,
+    /// Query heads.
+    pub n_heads: u32,
+    /// Key and value heads.
+    pub n_kv_heads: u32,
+    /// Elements of one head.
+    pub head_size: u32,
+    /// Width of the feed-forward layer.
+    pub n_ff: u32,
+    /// Tokens of the vocabulary.
+    pub n_vocab: u32,
+    /// Context length the model was trained with.
+    pub n_ctx_train: u32,
+    /// Epsilon of the norms.
+    pub norm_eps: f32,
+    /// Rotary embedding.
+    pub rope: RopeParams,
+}
+
+impl LlamaConfig {
+    /// Reads and checks the parameters; sizes that contradict each other are errors.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, ModelError> {
+        let arch = gguf.architecture(ARCHITECTURES)?;
+        let key = |name: &str| format!("{arch}.{name}");
+        let count = |name: &str, max: u32| -> Result<u32, ModelError> {
+            let value: u32 = gguf.get(&key(name))?;
+            in_range(gguf, &key(name), value, max)
+        };
+        let n_embd = count("embedding_length", 1 << 20)?;
+        let n_heads = count("attention.head_count", 4096)?;
+        let n_kv_heads = match gguf.find::<u32>(&key("attention.head_count_kv"))? {
+            Some(value) => in_range(gguf, &key("attention.head_count_kv"), value, n_heads)?,
+            None => n_heads,
+        };
+        let head_size = match gguf.find::<u32>(&key("attention.key_length"))? {
+            Some(value) => in_range(
+                gguf,
+                &key("attention.key_length"),
+                value,
+                hexloom::abi::support::MAX_HEAD,
+            )?,
+            None => n_embd / n_heads,
+        };
+        if !n_heads.is_multiple_of(n_kv_heads) {
+            return Err(bad(
+                gguf,
+                &key("attention.head_count_kv"),
+                n_kv_heads,
+                &format!("a divisor of {n_heads}"),
+            ));
+        }
+        let fits = head_size > 0 && head_size.is_multiple_of(8) && head_size <= hexloom::abi::support::MAX_HEAD;
+        if !fits {
+            let allowed = "multiples of 8 up to 576 per head";
+            return Err(bad(gguf, &key("embedding_length"), n_embd, allowed));
+        }
+        let n_ctx_train = count("context_length", 1 << 24)?;
+        let vocabulary = gguf.tensor("token_embd.weight")?.ne()[1];
+        let n_vocab = u32::try_from(vocabulary).ok().filter(|&n| n < 1 << 24);
+        let n_vocab = n_vocab.ok_or_else(|| bad(gguf, "rows of token_embd.weight", vocabulary, "below 2^24"))?;
+        Ok(Self {
+            n_layers: count("block_count", 1000)?,
+            n_embd,
+            n_heads,
+            n_kv_heads,
+            head_size,
+            n_ff: count("feed_forward_length", 1 << 22)?,
+            n_vocab,
+            n_ctx_train,
+            norm_eps: gguf.get(&key("attention.layer_norm_rms_epsilon"))?,
+            rope: rope(gguf, arch, head_size, n_ctx_train)?,
+        })
+    }
+
+    /// Elements of one token's keys, and of its values.
+    pub fn n_embd_kv(&self) -> u32 {
+        self.head_size * self.n_kv_heads
+    }
+
+    /// Bytes of the KV cache per token of context.
+    pub fn cache_bytes_per_token(&self) -> u64 {
+        2 * 2 * u64::from(self.n_embd_kv()) * u64::from(self.n_layers)
+    }
+}
+
+fn rope(gguf: &Gguf, arch: &str, head_size: u32, n_ctx_train: u32) -> Result<RopeParams, ModelError> {
+    let key = |name: &str| format!("{arch}.rope.{name}");
+    let n_dims = gguf.find::<u32>(&key("dimension_count"))?.unwrap_or(head_size);
+    if n_dims == 0 || !n_dims.is_multiple_of(2) || n_dims > head_size {
+        let allowed = format!("even numbers up to {head_size}");
+        return Err(bad(gguf, &key("dimension_count"), n_dims, &allowed));
+    }
+    let mut rope = RopeParams {
+        n_dims,
+        mode: hexloom::abi::support::ROPE_NORMAL,
+        n_ctx_orig: n_ctx_train,
+        freq_base: gguf.find::<f32>(&key("freq_base"))?.unwrap_or(10_000.0),
+        ..RopeParams::default()
+    };
+    if !(rope.freq_base.is_finite() && rope.freq_base > 0.0) {
+        return Err(bad(gguf, &key("freq_base"), rope.freq_base, "positive numbers"));
+    }
+    let factor = gguf.find::<f32>(&key("scaling.factor"))?.unwrap_or(1.0);
+    match gguf.find::<&str>(&key("scaling.type"))? {
+        None | Some("none") => {}
+        Some(kind @ ("linear" | "yarn")) => {
+            if !(factor.is_finite() && factor >= 1.0) {
+                return Err(bad(gguf, &key("scaling.factor"), factor, "numbers from 1 upward"));
+            }
+            rope.freq_scale = 1.0 / factor;
+            if kind == "yarn" {
+                rope.ext_factor = 1.0;
+                let trained = gguf.find::<u32>(&key("scaling.original_context_length"))?;
+                rope.n_ctx_orig = trained.unwrap_or(n_ctx_train);
+            }
+        }
+        Some(other) => return Err(bad(gguf, &key("scaling.type"), other, "none, linear and yarn")),
+    }
+    Ok(rope)
+}
+
+fn in_range(gguf: &Gguf, key: &str, value: u32, max: u32) -> Result<u32, ModelError> {
+    if (1..=max).contains(&value) {
+        Ok(value)
+    } else {
+        Err(bad(gguf, key, value, &format!("1 to {max}")))
+    }
+}
+
+fn bad(gguf: &Gguf, key: &str, value: impl ToString, allowed: &str) -> ModelError {
+    ModelError::BadValue {
+        path: gguf.path().to_owned(),
+        key: key.to_owned(),
+        value: value.to_string(),
+        allowed: allowed.to_owned(),
+    }
+}

@@ -1,0 +1,14 @@
+//! Llama-family models: weights in shared buffers, a KV cache, one prepared graph per batch shape.
+//!
+//! [`Model`] holds what does not change; [`Context`] holds a conversation: its cache, its position and its graphs. A
+//! decode step is a graph of one token that is prepared once; per token the host writes the token, its position, its
+//! cache row and one entry of the mask, and sends the same block again.
+
+mod config;
+mod context;
+mod forward;
+mod weights;
+
+pub use config::LlamaConfig;
+pub use context::Context;
+pub use weights::{Model, Progress};

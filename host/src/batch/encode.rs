@@ -1,0 +1,111 @@
+//! From a recorded batch to the bytes of a block, and patches of those bytes.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use hexloom_abi::descriptor::TENSOR_TILED;
+use hexloom_abi::layout::{BlockCounts, BlockLayout};
+use hexloom_abi::message::REQUEST_PROFILE;
+use hexloom_abi::{BatchRequest, BufferDesc, OpDesc, TensorDesc};
+use zerocopy::IntoBytes;
+
+use super::{Batch, TensorRef};
+use crate::memory::Buffer;
+use crate::session::Slot;
+
+/// A batch in its final form: the bytes of its block and what they refer to.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) names: Vec<String>,
+    pub(crate) ops: Vec<OpDesc>,
+    tensors: Vec<TensorDesc>,
+    patchable: HashMap<u32, u16>,
+    layout: BlockLayout,
+}
+
+impl Encoded {
+    /// Sorts the buffers, largest first, and renumbers the tensors. Patchable tensors keep their indices.
+    pub(crate) fn new(batch: Batch) -> Self {
+        let mut order: Vec<usize> = (0..batch.buffers.len()).collect();
+        order.sort_by_key(|&idx| Reverse(batch.buffers[idx].memory().bytes()));
+        let mut tensors = batch.tensors;
+        for tensor in &mut tensors {
+            let place = order.iter().position(|&old| old == usize::from(tensor.buffer_idx));
+            tensor.buffer_idx = place.unwrap_or(0) as u16;
+        }
+        let counts = BlockCounts {
+            n_buffers: order.len() as u32,
+            n_tensors: tensors.len() as u32,
+            n_ops: batch.ops.len() as u32,
+            profiled: true,
+            ..BlockCounts::default()
+        };
+        let layout = BlockLayout::new(&counts).expect("counts within the wire's limits do not overflow");
+        Self {
+            buffers: order.iter().map(|&idx| batch.buffers[idx].clone()).collect(),
+            names: batch.names,
+            ops: batch.ops,
+            tensors,
+            patchable: batch.patchable,
+            layout,
+        }
+    }
+
+    /// Writes the host's part of the block.
+    pub(crate) fn write_to(&self, slot: &mut Slot) {
+        let descs: Vec<BufferDesc> = self.buffers.iter().map(Buffer::desc).collect();
+        slot.write(0, descs.as_bytes());
+        slot.write(self.layout.tensors_offset, self.tensors.as_bytes());
+        slot.write(self.layout.ops_offset, self.ops.as_bytes());
+    }
+
+    /// The request for the block in `slot`; its sequence number is filled in when it is sent.
+    pub(crate) fn request(&self, slot: &Slot, profile: bool) -> BatchRequest {
+        let mut request = BatchRequest::new(
+            0,
+            self.buffers.len() as u32,
+            self.tensors.len() as u32,
+            self.ops.len() as u32,
+        );
+        request.flags = if profile { REQUEST_PROFILE } else { 0 };
+        request.block_offset = slot.offset();
+        request.block_bytes = self.layout.bytes as u32;
+        request
+    }
+
+    pub(crate) fn layout(&self) -> &BlockLayout {
+        &self.layout
+    }
+
+    /// Index of a patchable tensor's descriptor, if this batch uses the tensor.
+    pub(crate) fn patchable(&self, id: u32) -> Option<usize> {
+        self.patchable.get(&id).copied().map(usize::from)
+    }
+
+    /// Replaces one tensor descriptor, here and in the slot.
+    pub(crate) fn patch(&mut self, slot: &mut Slot, idx: usize, tensor: &TensorRef) {
+        let buffer_idx = self.tensors[idx].buffer_idx;
+        let desc = TensorDesc {
+            buffer_idx,
+            ..tensor_desc(tensor)
+        };
+        self.tensors[idx] = desc;
+        let offset = self.layout.tensors_offset + (idx * size_of::<TensorDesc>()) as u64;
+        slot.write(offset, desc.as_bytes());
+    }
+}
+
+/// The descriptor of a tensor, its buffer index left at 0.
+pub(super) fn tensor_desc(tensor: &TensorRef) -> TensorDesc {
+    let tiled = if tensor.shape.tiled { TENSOR_TILED } else { 0 };
+    TensorDesc {
+        offset: tensor.offset,
+        bytes: tensor.shape.extent_bytes().unwrap_or(u64::MAX),
+        dtype: tensor.shape.dtype.into(),
+        flags: tensor.flags | tiled,
+        ne: tensor.shape.ne,
+        nb: tensor.shape.nb,
+        ..TensorDesc::default()
+    }
+}

@@ -1,0 +1,267 @@
+//! Errors of the host, one enum per family of operations, each message with the name, the numbers and what to do.
+
+use std::time::Duration;
+
+use hexloom_abi::support::{Part, Reason, Unsupported};
+use hexloom_abi::{Opcode, Status};
+
+use crate::transport::TransportError;
+
+/// A session could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A step of the start-up failed; everything done before it was given back.
+    #[error("opening a session on {transport}: {step}: {source}")]
+    Step {
+        /// The transport's name.
+        transport: String,
+        /// What was being done.
+        step: &'static str,
+        /// Why it failed.
+        source: TransportError,
+    },
+    /// An option is outside its limits.
+    #[error("session option {option} is {value}, allowed are {allowed}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// Its value.
+        value: u64,
+        /// What is allowed.
+        allowed: String,
+    },
+}
+
+/// Shared memory could not be had or made visible.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// The transport has no memory of that size.
+    #[error("allocating {bytes} bytes of shared memory for {name}: {source}")]
+    Alloc {
+        /// What it was for.
+        name: String,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Why it failed.
+        source: TransportError,
+    },
+    /// A buffer could not be mapped, even after a retry.
+    #[error(
+        "mapping {name} (fd {fd}, {bytes} bytes) failed: {source}; {mapped} bytes are mapped of a window of {window}; \
+         free buffers or use a smaller context"
+    )]
+    Map {
+        /// The buffer's name.
+        name: String,
+        /// Its fd.
+        fd: u32,
+        /// Its size.
+        bytes: u64,
+        /// Bytes mapped already.
+        mapped: u64,
+        /// Bytes of the window.
+        window: u64,
+        /// Why it failed.
+        source: TransportError,
+    },
+    /// A copy would reach outside a buffer.
+    #[error("{name}: bytes {offset}..{end} are outside its {bytes} bytes")]
+    Range {
+        /// The buffer's name.
+        name: String,
+        /// First byte of the copy.
+        offset: u64,
+        /// One past its last byte.
+        end: u64,
+        /// The buffer's size.
+        bytes: u64,
+    },
+}
+
+/// A graph cannot be built or run as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// No kernel takes the op.
+    #[error("{op} \"{name}\": {what}")]
+    Unsupported {
+        /// The op.
+        op: Opcode,
+        /// The node's name.
+        name: String,
+        /// Which part, and why, with the shapes.
+        what: String,
+    },
+    /// A view or tensor does not fit where it was placed.
+    #[error("tensor \"{name}\": {what}")]
+    Tensor {
+        /// Its name.
+        name: String,
+        /// What is wrong, with the numbers.
+        what: String,
+    },
+}
+
+/// A batch could not be sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// Mapping failed.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The graph is at fault.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// No memory layout was found.
+    #[error(transparent)]
+    Plan(#[from] crate::plan::PlanError),
+    /// One op alone exceeds what a batch can hold.
+    #[error("op \"{op}\" needs {what} {needed}, a batch holds {limit}")]
+    OpTooLarge {
+        /// The op's name.
+        op: String,
+        /// What it needs too much of.
+        what: &'static str,
+        /// How much it needs.
+        needed: u64,
+        /// How much there is.
+        limit: u64,
+    },
+    /// All queue slots belong to prepared graphs or are in flight.
+    #[error(
+        "no free queue slot: {owned} of {total} belong to prepared graphs, {in_flight} are in flight; drop a prepared \
+         graph or open the session with more slots"
+    )]
+    NoSlot {
+        /// Slots of prepared graphs.
+        owned: usize,
+        /// Slots in flight.
+        in_flight: usize,
+        /// All slots.
+        total: usize,
+    },
+    /// The session was lost before.
+    #[error(transparent)]
+    Lost(#[from] LostError),
+    /// The session was closed.
+    #[error("the session is closed")]
+    Closed,
+}
+
+/// A batch did not end well.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The DSP answered with a failure; the session goes on.
+    #[error("batch {seq} ({batch}): {what}: {status}")]
+    Failed {
+        /// Sequence number.
+        seq: u64,
+        /// What the batch was.
+        batch: String,
+        /// The op at fault, or the part of the message.
+        what: String,
+        /// The DSP's status.
+        status: Status,
+    },
+    /// The session is gone.
+    #[error(transparent)]
+    Lost(#[from] LostError),
+}
+
+/// Why a session is lost. It can be opened again with [`crate::Session::reopen`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "session lost in batch {seq} ({batch}){}: {fault}; reopen the session to go on",
+    at(op)
+)]
+pub struct LostError {
+    /// Sequence number of the batch, 0 outside a batch.
+    pub seq: u64,
+    /// What the batch was.
+    pub batch: String,
+    /// The op the DSP was in, when it told.
+    pub op: Option<String>,
+    /// What happened.
+    pub fault: Fault,
+}
+
+/// What happened to a lost session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// No reply within the deadline.
+    #[error("no reply within {0:?}")]
+    Stalled(Duration),
+    /// The DSP process ended.
+    #[error("{0}")]
+    Died(String),
+    /// A reply that contradicts the protocol.
+    #[error("garbage reply: {0}")]
+    Garbage(String),
+    /// A transport call failed.
+    #[error("{0}")]
+    Transport(TransportError),
+}
+
+/// Any error of running a graph: what [`crate::Session`] and prepared graphs return at the top.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Before it was sent.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// After it was sent.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+}
+
+impl RunError {
+    /// Whether the session is lost and must be re-opened.
+    pub fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            Self::Submit(SubmitError::Lost(_)) | Self::Wait(WaitError::Lost(_))
+        )
+    }
+}
+
+impl From<LostError> for RunError {
+    fn from(lost: LostError) -> Self {
+        Self::Wait(WaitError::Lost(lost))
+    }
+}
+
+impl From<MapError> for RunError {
+    fn from(error: MapError) -> Self {
+        Self::Submit(error.into())
+    }
+}
+
+/// A refusal in words.
+pub fn refusal_text(refusal: &Unsupported) -> String {
+    let at = match refusal.at {
+        Part::Op => "the op".to_owned(),
+        Part::Src(idx) => format!("operand {idx}"),
+        Part::Dst(idx) => format!("destination {idx}"),
+        Part::Param(idx) => format!("parameter {idx}"),
+    };
+    let reason = match refusal.reason {
+        Reason::NoKernel => "has no kernel",
+        Reason::Missing => "is missing",
+        Reason::DType => "has a data type that the op does not take here",
+        Reason::Shape => "has dimensions that do not fit the op or its other operands",
+        Reason::Strides => "has strides that the kernel cannot walk",
+        Reason::NotTiled => "is a quantised weight that was not repacked into tiles",
+        Reason::Tiled => "is a tiled weight, which cannot be read here",
+        Reason::Value => "has a value outside what the kernel takes",
+        Reason::Scratch => "needs more scratch memory than the session has",
+    };
+    format!("{at} {reason}")
+}
+
+fn at(op: &Option<String>) -> String {
+    op.as_ref().map_or_else(String::new, |op| format!(" at op {op}"))
+}

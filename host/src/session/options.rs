@@ -1,0 +1,87 @@
+//! What a session can be told when it is opened.
+
+use std::time::Duration;
+
+use hexloom_abi::layout::{BlockCounts, BlockLayout};
+use hexloom_abi::limits::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS};
+
+use crate::error::OpenError;
+
+/// Options of a session; `Default` fits a language model.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// DSP core.
+    pub core: u32,
+    /// DSP threads; 0 = all there are.
+    pub n_threads: u32,
+    /// Run the plain reference kernels.
+    pub reference: bool,
+    /// Queue slots. A prepared graph owns one for each of its batches for life; what is left serves one-shot graphs.
+    pub n_slots: u32,
+    /// Ops that a batch holds at most.
+    pub batch_ops: u32,
+    /// Tensors that a batch holds at most.
+    pub batch_tensors: u32,
+    /// Fence slots behind the queue slots.
+    pub n_fences: u32,
+    /// Longest wait for a reply.
+    pub deadline: Duration,
+    /// Bytes of the 32-bit window to use; 0 = what the DSP reports.
+    pub window_bytes: u64,
+    /// Scratch bytes to use at most; 0 = all there is.
+    pub scratch_bytes_max: u64,
+    /// Largest buffer that tensors are packed into.
+    pub buffer_bytes_max: u64,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            core: 0,
+            n_threads: 0,
+            reference: false,
+            n_slots: 16,
+            batch_ops: 1024,
+            batch_tensors: 4096,
+            n_fences: 512,
+            deadline: Duration::from_secs(60),
+            window_bytes: 0,
+            scratch_bytes_max: 0,
+            buffer_bytes_max: 1 << 30,
+        }
+    }
+}
+
+impl SessionOptions {
+    /// Refuses numbers outside the wire's limits.
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        let within = |option, value: u64, low: u64, high: u64| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(OpenError::Option {
+                option,
+                value,
+                allowed: format!("{low} to {high}"),
+            })
+        };
+        within("n_threads", self.n_threads.into(), 0, MAX_THREADS.into())?;
+        within("n_slots", self.n_slots.into(), 1, 1024)?;
+        within("batch_ops", self.batch_ops.into(), 1, MAX_OPS.into())?;
+        within("batch_tensors", self.batch_tensors.into(), 14, MAX_TENSORS.into())?;
+        within("n_fences", self.n_fences.into(), 0, 65_535)?;
+        within("buffer_bytes_max", self.buffer_bytes_max, 4096, u64::from(u32::MAX) + 1)
+    }
+
+    /// Bytes of one queue slot: a block at full capacity with profile records.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        let counts = BlockCounts {
+            n_buffers: MAX_BUFFERS,
+            n_tensors: self.batch_tensors,
+            n_ops: self.batch_ops,
+            profiled: true,
+            ..BlockCounts::default()
+        };
+        BlockLayout::new(&counts).map_or(0, |layout| layout.bytes)
+    }
+}

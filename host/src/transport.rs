@@ -1,0 +1,175 @@
+//! The interface to a DSP, shaped like FastRPC: shared allocations named by fd, maps, a few method calls, one queue.
+//!
+//! `sim`, the emulator and a phone implement the same two traits, so that everything above them is tested on all three.
+//! Rules that implementations keep and callers rely on:
+//! - a [`SharedMemory`] stays mapped on the host until it is dropped, whatever happens to connections;
+//! - every call with a `timeout` returns within it (plus scheduling), with [`TransportError::Timeout`] if nothing came;
+//! - once a connection has answered [`TransportError::Dead`], every later call does so too, except the calls that give
+//!   things back, which succeed.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hexloom_abi::{StartRequest, Status};
+
+/// A way to one or more DSPs.
+pub trait Transport: Send + Sync {
+    /// Name for messages: `sim`, `emu`, `fastrpc`.
+    fn name(&self) -> &str;
+
+    /// Allocates shared memory, zeroed, page-aligned, at least `bytes` long (rounded up to whole pages).
+    fn alloc(&self, bytes: u64) -> Result<SharedMemory, TransportError>;
+
+    /// Opens a session on DSP `core`; nothing runs there until [`Connection::start`].
+    fn open(&self, core: u32) -> Result<Arc<dyn Connection>, TransportError>;
+}
+
+/// One open session.
+pub trait Connection: Send + Sync {
+    /// What the DSP has.
+    fn hw_info(&self) -> Result<HwInfo, TransportError>;
+
+    /// Makes memory known to the session's address space (`fastrpc_mmap`).
+    fn map(&self, memory: &SharedMemory, kind: MapKind) -> Result<(), TransportError>;
+    /// Takes that back (`fastrpc_munmap`).
+    fn unmap(&self, fd: u32, bytes: u64) -> Result<(), TransportError>;
+
+    /// Creates the queue for up to `depth` outstanding requests and gives its identity for [`StartRequest::queue_id`].
+    fn create_queue(&self, depth: u32) -> Result<u64, TransportError>;
+
+    /// Starts the DSP side.
+    fn start(&self, start: &StartRequest) -> Result<(), TransportError>;
+    /// Stops the DSP side, which takes back all its mappings.
+    fn stop(&self) -> Result<(), TransportError>;
+    /// Tells the DSP side to drop its mappings of an fd.
+    fn forget(&self, fd: u32) -> Result<(), TransportError>;
+
+    /// Sends one request with its block.
+    fn write(&self, message: &[u8], block: BlockRef, timeout: Duration) -> Result<(), TransportError>;
+    /// Receives one reply into `message` and gives its length, which may be more than fits.
+    fn read(&self, message: &mut [u8], timeout: Duration) -> Result<usize, TransportError>;
+
+    /// Closes queue and session. Later calls answer [`TransportError::Dead`].
+    fn close(&self);
+}
+
+/// How memory is made known to a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapKind {
+    /// Mapped at once and for the session's life: the queue-and-fence buffer.
+    Pinned,
+    /// Recorded; the DSP maps it when a batch needs it.
+    Lazy,
+    /// As lazy, outside the 32-bit window.
+    Extended,
+}
+
+/// What a DSP has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HwInfo {
+    /// Architecture number, for instance 73.
+    pub arch: u32,
+    /// Hardware threads that kernels can use.
+    pub n_threads: u32,
+    /// Matrix units.
+    pub n_hmx: u32,
+    /// Scratch (VTCM) bytes.
+    pub scratch_bytes: u64,
+    /// Bytes of the 32-bit window that mappings can fill.
+    pub window_bytes: u64,
+}
+
+/// The block of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRef {
+    /// fd of the buffer it lies in.
+    pub fd: u32,
+    /// Byte offset in that buffer.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A shared allocation, mapped on the host; given back when dropped.
+pub struct SharedMemory {
+    ptr: NonNull<u8>,
+    bytes: u64,
+    fd: u32,
+    owner: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+/// Why a transport call failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// Nothing came in time.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The DSP process is gone.
+    #[error("the DSP session is gone: {0}")]
+    Dead(String),
+    /// The DSP side answered with a status.
+    #[error("the DSP refused: {0}")]
+    Refused(Status),
+    /// The platform's own code, decoded.
+    #[error("{call} failed: {reason} (code {code:#x})")]
+    Call {
+        /// The call.
+        call: &'static str,
+        /// What the code means.
+        reason: String,
+        /// The code.
+        code: i32,
+    },
+}
+
+impl SharedMemory {
+    /// Wraps an allocation.
+    ///
+    /// # Safety
+    /// - `bytes` bytes at `ptr` are readable and writable until `release` is called;
+    /// - nobody else frees or unmaps them.
+    pub unsafe fn new(ptr: NonNull<u8>, bytes: u64, fd: u32, release: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self {
+            ptr,
+            bytes,
+            fd,
+            owner: Some(Box::new(release)),
+        }
+    }
+
+    /// Address of the first byte on the host.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The descriptor that names it.
+    pub fn fd(&self) -> u32 {
+        self.fd
+    }
+}
+
+// SAFETY: the memory is shared with another processor by design; access goes through raw pointers and copies only.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for SharedMemory {}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        if let Some(release) = self.owner.take() {
+            release();
+        }
+    }
+}
+
+impl std::fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedMemory(fd {}, {} bytes)", self.fd, self.bytes)
+    }
+}

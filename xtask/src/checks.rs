@@ -1,0 +1,29 @@
+//! `fmt`, `clippy` and `doc`: steps that are one call of cargo.
+
+use anyhow::Result;
+
+use crate::process;
+use crate::steps::{Context, Outcome};
+
+pub(crate) fn fmt(context: &Context) -> Result<Outcome> {
+    cargo(context, &["fmt", "--all", "--check"], None)
+}
+
+pub(crate) fn clippy(context: &Context) -> Result<Outcome> {
+    let args = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    cargo(context, &args, None)
+}
+
+/// Libraries only: the program `hexloom` and the library `hexloom` would share one output folder.
+pub(crate) fn doc(context: &Context) -> Result<Outcome> {
+    let args = ["doc", "--workspace", "--no-deps", "--lib"];
+    cargo(context, &args, Some(("RUSTDOCFLAGS", "-D warnings")))
+}
+
+fn cargo(context: &Context, args: &[&str], variable: Option<(&str, &str)>) -> Result<Outcome> {
+    let mut command = process::cargo();
+    command.args(args).current_dir(&context.workspace.root);
+    command.envs(variable);
+    process::run(&mut command, context.deadline)?;
+    Ok(Outcome::pass())
+}

@@ -1,0 +1,93 @@
+//! Every developer command of hexloom, one file per command.
+//!
+//! The words of `cargo xtask` are either *steps* (they check something, have a time budget and are
+//! part of `ci`: see [`steps`]) or *programs* (`demo`, `bench`, `fuzz`). Only public tools are
+//! used, and nothing here knows what a kernel or a batch is.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod checks;
+mod demo;
+mod examples;
+mod fuzz;
+mod generated;
+mod model;
+mod peer;
+mod process;
+mod steps;
+mod suite;
+mod testlog;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Every developer command of hexloom.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+struct Cli {
+    #[command(subcommand)]
+    word: Word,
+}
+
+#[derive(Subcommand)]
+enum Word {
+    /// Set everything up, then let SmolLM2-135M write text.
+    Demo(demo::Args),
+    /// Set everything up, then run every test.
+    Test,
+    /// Every check of a submission: the steps of docs/testing.md in order.
+    Ci {
+        /// Seconds after which what still runs is ended.
+        #[arg(long, default_value_t = steps::DEADLINE_S)]
+        deadline_s: u64,
+    },
+    /// Check the formatting of every crate.
+    Fmt,
+    /// Lint every target of every crate, warnings denied.
+    Clippy,
+    /// Check crate dependencies and source habits.
+    Tidy,
+    /// Build the API documentation, warnings denied.
+    Doc,
+    /// Check that generated parts of files are up to date.
+    Generated {
+        /// Rewrite them instead.
+        #[arg(long)]
+        write: bool,
+    },
+    /// Fetch the test model into the cache folder and print its path.
+    Model,
+    /// Fuzz the parsers of foreign bytes.
+    Fuzz(fuzz::Args),
+    /// Measure tokens per second, on request beside llama.cpp.
+    Bench(bench::Args),
+}
+
+/// Runs the command line. Exit code 0: all is well; 1: the work failed; 2: bad usage.
+pub fn main() -> ExitCode {
+    let done = match Cli::parse().word {
+        Word::Demo(args) => demo::run(&args),
+        Word::Test => steps::run("test", steps::DEADLINE_S),
+        Word::Ci { deadline_s } => steps::run("", deadline_s),
+        Word::Fmt => steps::run("fmt", steps::DEADLINE_S),
+        Word::Clippy => steps::run("clippy", steps::DEADLINE_S),
+        Word::Tidy => steps::run("tidy", steps::DEADLINE_S),
+        Word::Doc => steps::run("doc", steps::DEADLINE_S),
+        Word::Generated { write: false } => steps::run("generated", steps::DEADLINE_S),
+        Word::Generated { write: true } => generated::write(),
+        Word::Model => model::print_path(),
+        Word::Fuzz(args) => fuzz::run(&args),
+        Word::Bench(args) => bench::run(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
