@@ -71,7 +71,7 @@ impl Transport for SimTransport {
     }
 
     fn alloc(&self, bytes: u64) -> Result<SharedMemory, TransportError> {
-        memory::alloc(bytes)
+        hexloom::transport::memfd::alloc(bytes)
     }
 
     fn open(&self, core: u32) -> Result<Arc<dyn Connection>, TransportError> {
