@@ -17,9 +17,9 @@ mod window;
 use std::sync::Arc;
 
 use hexloom::transport::{Connection, HwInfo, SharedMemory, Transport, TransportError};
-use hexloom_dsp::KernelSet;
 
 pub use fault::{FaultKind, FaultPlan, Garbage};
+pub use hexloom_dsp::KernelSet;
 pub use null::NullTransport;
 
 /// What the simulated DSP is like.
@@ -62,6 +62,11 @@ impl SimTransport {
     /// A simulator with the given hardware.
     pub fn new(options: SimOptions) -> Self {
         Self { options }
+    }
+
+    /// The kernels that its sessions run, unless they ask for the references.
+    pub fn kernels(&self) -> KernelSet {
+        self.options.kernels.unwrap_or_else(dsp::best_kernels)
     }
 }
 

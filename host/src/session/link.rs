@@ -131,6 +131,10 @@ impl Link {
         self.slots.take()
     }
 
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.slots.memory().bytes()
+    }
+
     pub(crate) fn pinned_fd(&self) -> u32 {
         self.slots.memory().fd()
     }

@@ -11,7 +11,7 @@ use crate::ModelError;
 /// Positions by which the part of the cache that graphs see grows: one block of attention.
 const KV_STEP: u32 = hexloom::abi::scratch::ATTENTION_BLOCK;
 /// Tokens of a prompt that are evaluated together at most.
-const BATCH_TOKENS: usize = 64;
+pub const BATCH_TOKENS: usize = 64;
 /// Prepared graphs for prompt pieces that are kept beside the one for single tokens.
 const KEPT_GRAPHS: usize = 2;
 /// f16 bits of 0 and of minus infinity.
@@ -89,6 +89,12 @@ impl<'m> Context<'m> {
         self.decode.prepared.n_ops()
     }
 
+    /// Bytes of the buffers for computed tensors, of all graphs prepared so far.
+    pub fn compute_bytes(&self) -> u64 {
+        let steps = self.prompts.iter().chain([&self.decode]);
+        steps.map(|step| step.prepared.compute_bytes()).sum()
+    }
+
     /// Appends tokens and gives the logits `[n_vocab]` after the last one.
     pub fn eval(&mut self, tokens: &[u32]) -> Result<&[f32], ModelError> {
         self.check(tokens)?;
@@ -130,7 +136,8 @@ impl<'m> Context<'m> {
         Ok(())
     }
 
-    fn check(&self, tokens: &[u32]) -> Result<(), ModelError> {
+    /// Refuses tokens outside the vocabulary, and more than fit.
+    pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), ModelError> {
         let n_vocab = self.model.config().n_vocab;
         if let Some(&token) = tokens.iter().find(|&&token| token >= n_vocab) {
             return Err(ModelError::TokenRange {
