@@ -17,7 +17,7 @@ mod window;
 use std::sync::Arc;
 
 use hexloom::transport::{Connection, HwInfo, SharedMemory, Transport, TransportError};
-use hexloom_dsp::KernelSet;
+pub use hexloom_dsp::KernelSet;
 
 pub use fault::{FaultKind, FaultPlan, Garbage};
 pub use null::NullTransport;
