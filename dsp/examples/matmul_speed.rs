@@ -23,17 +23,20 @@ const MATRICES: u32 = 120;
 
 fn main() {
     let n_threads = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(2);
-    println!("{:?} on {n_threads} threads", KernelSet::best());
+    println!("{n_threads} threads");
     with_pool(n_threads, |pool| {
         for dtype in [DType::Q4_0, DType::Q4_1, DType::Q8_0] {
             for rows in [1, 2, 3, 4, 16, 64] {
-                measure(pool, dtype, rows);
+                measure(pool, KernelSet::best(), dtype, rows);
             }
+        }
+        for rows in [1, 64] {
+            measure(pool, KernelSet::Reference, DType::Q4_1, rows);
         }
     });
 }
 
-fn measure(pool: &Pool<TestPlatform>, dtype: DType, rows: u32) {
+fn measure(pool: &Pool<TestPlatform>, set: KernelSet, dtype: DType, rows: u32) {
     let tile = TileLayout::new(dtype, K).expect("K is whole tiles");
     let ne = [K, N, MATRICES, 1];
     let weights = Shape {
@@ -64,7 +67,8 @@ fn measure(pool: &Pool<TestPlatform>, dtype: DType, rows: u32) {
     let [weight_ptr, x_ptr, out_ptr, scratch_ptr] = memory.each_mut().map(|memory| line(memory));
 
     let mut seconds = Vec::new();
-    for _ in 0..5 {
+    let passes = if set == KernelSet::Reference { 1 } else { 5 };
+    for _ in 0..passes {
         for idx in 0..MATRICES {
             let start = Instant::now();
             let at = weight_ptr.wrapping_add((idx * weights.nb[2]) as usize);
@@ -81,9 +85,7 @@ fn measure(pool: &Pool<TestPlatform>, dtype: DType, rows: u32) {
             args.dsts[0] = Some(unsafe { Tensor::new(out_ptr, out) });
             // SAFETY: the fourth block has 8 MiB.
             let scratch = unsafe { Span::new(scratch_ptr, 8 << 20) };
-            KernelSet::best()
-                .run(&Context::new(pool, scratch), &args)
-                .expect("a supported op");
+            set.run(&Context::new(pool, scratch), &args).expect("a supported op");
             seconds.push(start.elapsed().as_secs_f64());
         }
     }
@@ -92,7 +94,7 @@ fn measure(pool: &Pool<TestPlatform>, dtype: DType, rows: u32) {
     let best = seconds[seconds.len() / 4];
     let macs = f64::from(K) * f64::from(N) * f64::from(rows);
     println!(
-        "{dtype} {rows:>3} rows: {:>6.1} GB/s of weights, {:>6.1} GMAC/s",
+        "{set:?} {dtype} {rows:>3} rows: {:>6.1} GB/s of weights, {:>6.1} GMAC/s",
         f64::from(weights.nb[2]) / best / 1e9,
         macs / best / 1e9
     );

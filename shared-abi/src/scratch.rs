@@ -52,41 +52,47 @@ pub fn float_row_bytes(k: u32) -> u64 {
     line(u64::from(k).saturating_mul(4))
 }
 
-/// Positions of the KV cache that one attention step works through at a time.
+/// Positions of the KV cache that one attention step works through at a time, and that a mask can hide as a whole.
 pub const ATTENTION_BLOCK: u32 = 64;
-/// KV positions of one partial result when few query rows leave threads idle: fixed, so that results do not depend on threads.
-pub const ATTENTION_SPLIT: u32 = 512;
-/// Query tokens up to which the KV range is split.
-pub const ATTENTION_SPLIT_TOKENS: u32 = 4;
+/// Keys or values widened to f32 at a time.
+pub const ATTENTION_STRIP: u32 = 16;
 /// Query rows that share one pass over keys and values.
 pub const ATTENTION_ROWS: u32 = 8;
+/// Query tokens up to which the KV range is cut, because few query rows would leave threads idle.
+pub const ATTENTION_SPLIT_TOKENS: u32 = 4;
+/// Least KV positions of a piece.
+pub const ATTENTION_MIN_PIECE: u32 = 128;
+/// Most pieces of the KV range.
+pub const ATTENTION_MAX_PIECES: u32 = 16;
 
-/// KV pieces that attention computes apart and merges.
-pub fn attention_pieces(n_tokens: u32, n_kv: u32) -> u32 {
-    if n_tokens <= ATTENTION_SPLIT_TOKENS {
-        n_kv.div_ceil(ATTENTION_SPLIT).max(1)
-    } else {
-        1
+/// KV positions of one piece, whose result is computed apart and merged: fixed by the op, so that results do not depend
+/// on threads. At least 1.
+pub fn attention_piece(n_tokens: u32, n_kv: u32) -> u32 {
+    if n_tokens > ATTENTION_SPLIT_TOKENS {
+        return n_kv.max(1);
     }
+    n_kv.div_ceil(ATTENTION_MAX_PIECES)
+        .checked_next_multiple_of(ATTENTION_BLOCK)
+        .unwrap_or(u32::MAX)
+        .max(ATTENTION_MIN_PIECE)
 }
 
-/// Bytes of one partial attention result: DV sums, maximum and denominator, on a line.
+/// Bytes of one row's partial attention result: DV sums, then on a line of their own maximum and denominator.
 pub fn attention_partial_bytes(dv: u32) -> u64 {
-    line(u64::from(dv).saturating_mul(4).saturating_add(8))
+    float_row_bytes(dv).saturating_add(LINE_BYTES)
 }
 
-/// Bytes of one thread's attention working set: queries, scores, sums, one block of keys or values as f32.
+/// Bytes of one thread's attention working set: queries, sums, scores, one strip of keys or values as f32.
 pub fn attention_thread_bytes(dk: u32, dv: u32) -> u64 {
     let rows = u64::from(ATTENTION_ROWS);
-    let widest = dk.max(dv);
     let queries = rows.saturating_mul(float_row_bytes(dk));
     let sums = rows.saturating_mul(float_row_bytes(dv));
     let scores = rows.saturating_mul(float_row_bytes(ATTENTION_BLOCK));
-    let block = u64::from(ATTENTION_BLOCK).saturating_mul(float_row_bytes(widest));
+    let strip = u64::from(ATTENTION_STRIP).saturating_mul(float_row_bytes(dk.max(dv)));
     queries
         .saturating_add(sums)
         .saturating_add(scores)
-        .saturating_add(block)
+        .saturating_add(strip)
 }
 
 fn matmul(op: &Op) -> ScratchNeed {
@@ -112,30 +118,36 @@ fn matmul(op: &Op) -> ScratchNeed {
 }
 
 fn attention(op: &Op, n_threads: u32) -> ScratchNeed {
-    let (Some(q), Some(v)) = (op.src(0), op.src(2)) else {
+    let (Some(q), Some(k), Some(v)) = (op.src(0), op.src(1), op.src(2)) else {
         return ScratchNeed::default();
     };
     let [dk, n_tokens, n_heads, n_seqs] = q.ne;
-    let [dv, n_kv, ..] = v.ne;
+    let [_, n_kv, n_kv_heads, _] = k.ne;
+    let [dv, ..] = v.ne;
     let working = per_thread(attention_thread_bytes(dk, dv), n_threads).full;
-    let pieces = attention_pieces(n_tokens, n_kv);
-    let partials = if pieces > 1 {
-        [n_tokens, n_heads, n_seqs, pieces]
-            .iter()
-            .fold(attention_partial_bytes(dv), |bytes, &n| {
-                bytes.saturating_mul(u64::from(n))
-            })
-    } else {
-        0
-    };
-    let bytes = working.saturating_add(partials);
+    let pieces = n_kv.div_ceil(attention_piece(n_tokens, n_kv));
+    if pieces <= 1 {
+        return ScratchNeed {
+            least: working,
+            full: working,
+        };
+    }
+    // An item is up to ATTENTION_ROWS query rows of one KV head; at least one item's partial results must fit.
+    let item = attention_partial_bytes(dv)
+        .saturating_mul(u64::from(ATTENTION_ROWS))
+        .saturating_mul(u64::from(pieces));
+    let group = n_heads.checked_div(n_kv_heads).unwrap_or(0);
+    let items = u64::from(n_tokens)
+        .saturating_mul(u64::from(group))
+        .div_ceil(u64::from(ATTENTION_ROWS))
+        .saturating_mul(u64::from(n_kv_heads))
+        .saturating_mul(u64::from(n_seqs));
     ScratchNeed {
-        least: bytes,
-        full: bytes,
+        least: working.saturating_add(item),
+        full: working.saturating_add(item.saturating_mul(items)),
     }
 }
 
-/// Frequencies of all pairs as three f32 each, then cosines and sines of each thread; all in whole vectors of 32.
 fn rope(op: &Op, n_threads: u32) -> ScratchNeed {
     let n_dims = u64::from(op.param(1));
     let frequencies = line((n_dims / 2).saturating_mul(4)).saturating_mul(3);

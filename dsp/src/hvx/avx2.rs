@@ -156,7 +156,7 @@ impl Isa for Avx2 {
             // SAFETY: `available` has just found the features.
             unsafe { invoke_with_features(kernel, part) };
         } else {
-            kernel.run::<Plain>(part);
+            Plain::invoke(kernel, part);
         }
     }
 

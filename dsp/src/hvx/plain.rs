@@ -34,7 +34,7 @@ impl Isa for Plain {
     type F32 = [f32; LANES];
     type I32 = [i32; LANES];
 
-    #[inline]
+    #[inline(never)]
     fn invoke<K: Kernel>(kernel: &K, part: Part) {
         kernel.run::<Self>(part);
     }

@@ -2,7 +2,10 @@
 
 use hexloom_abi::{Opcode, Status};
 
-use super::{Context, OpArgs, argmax, binary, cpy, gated, matmul, norm, reference, rope, set_rows, soft_max, unary};
+use super::{
+    Context, OpArgs, argmax, attention, binary, cpy, gated, get_rows, matmul, norm, reference, rope, set_rows,
+    soft_max, unary,
+};
 use crate::hvx::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::hvx::avx2::{self, Avx2};
@@ -45,6 +48,7 @@ impl KernelSet {
 fn run<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary::binary::<I, P>(cx, args),
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I, P>(cx, args),
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => norm::norm::<I, P>(cx, args),
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             unary::unary::<I, P>(cx, args)
@@ -52,10 +56,11 @@ fn run<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<()
         Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => gated::gated::<I, P>(cx, args),
         Opcode::Rope => rope::rope::<I, P>(cx, args),
         Opcode::SoftMax => soft_max::soft_max::<I, P>(cx, args),
+        Opcode::FlashAttnExt => attention::attention::<I, P>(cx, args),
+        Opcode::GetRows => get_rows::get_rows::<I, P>(cx, args),
         Opcode::SetRows => set_rows::set_rows::<I, P>(cx, args),
         Opcode::Cpy => cpy::cpy::<I, P>(cx, args),
         Opcode::Argmax => argmax::argmax::<I, P>(cx, args),
-        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I, P>(cx, args),
         _ => Err(Status::Unsupported),
     }
 }

@@ -5,11 +5,14 @@
 //! thread-dependent share of a sum.
 
 mod argmax;
+mod attention;
+mod attention_block;
 mod binary;
 mod cpy;
 mod dequantize;
 mod dispatch;
 mod gated;
+mod get_rows;
 mod matmul;
 mod matmul_float;
 mod matmul_split;

@@ -6,8 +6,9 @@
 //! Blocks below [`SMALLEST`] count as zero; a block with an infinity or a NaN gets a NaN scale, so the results that
 //! depend on it are NaN.
 
-use hexloom_abi::{DType, scratch};
+use hexloom_abi::scratch;
 
+use super::rows::Row;
 use crate::hvx::{self, Isa, Kernel, LANES, Part, math};
 use crate::tensor::{Span, Tensor};
 
@@ -133,28 +134,13 @@ impl Kernel for Prepare<'_> {
         let blocks = self.to.k.div_ceil(LANES);
         for idx in part.range(self.count * blocks) {
             let (row, block) = (idx / blocks, idx % blocks);
-            let x = load_lanes::<I>(&self.x, self.x.row_index(self.first + row), block * LANES);
+            let x = Row::new(&self.x, self.x.row_index(self.first + row)).load::<I>(block * LANES, 0.0);
             if self.to.quantized {
                 self.quantize_block::<I>(row, block, x);
             } else {
                 hvx::store::<I>(self.to.floats(row), block * LANES, x);
             }
         }
-    }
-}
-
-/// 32 elements of an F32 or F16 row from `start` as f32, zeros beyond the row's end.
-#[inline(always)]
-pub(super) fn load_lanes<I: Isa>(x: &Tensor<'_>, index: [usize; 3], start: usize) -> I::F32 {
-    let count = (x.ne()[0] - start).min(LANES);
-    if x.dtype() == DType::F16 {
-        return load_halves::<I>(x.row(index), start, count);
-    }
-    let row = x.row::<f32>(index);
-    if count == LANES {
-        hvx::load::<I>(row, start)
-    } else {
-        hvx::load_partial::<I>(row, start, count, 0.0)
     }
 }
 

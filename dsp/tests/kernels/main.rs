@@ -3,8 +3,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attention;
 mod binary;
 mod data;
+mod get_rows;
+mod matmul;
 mod norm;
 mod rope;
 mod soft_max;

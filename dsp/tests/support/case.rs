@@ -1,6 +1,6 @@
 //! One op case and the check that every case goes through.
 //!
-//! The reference, one run per vector kernel set, 1 to 3 threads, little and much scratch filled with junk, each allowed
+//! The reference, one run per vector kernel set, 1 to 7 threads, little and much scratch filled with junk, each allowed
 //! operand in place: equal bits among kernels, and a small error against the reference.
 
 use hexloom_abi::op::{Op, Shape};
@@ -13,7 +13,7 @@ use super::array::{Array, Spec};
 use super::platform::{TestPlatform, with_pool};
 
 const SCRATCH_BYTES: [usize; 2] = [256 << 10, 8 << 20];
-const N_THREADS: [u32; 3] = [1, 2, 3];
+const N_THREADS: [u32; 4] = [1, 2, 3, 7];
 
 /// Normalised mean square error that a destination of this type may have.
 fn tolerance(dtype: DType) -> f64 {
@@ -195,6 +195,20 @@ pub(crate) fn check(case: &Case) {
             "no run: {case:?} needs more scratch than any test gives"
         );
     }
+}
+
+/// Destinations of one run on this machine's fastest kernels, for tests with expectations of their own.
+pub(crate) fn outputs(case: &Case) -> Vec<Array> {
+    let plain = Overlap {
+        inplace: None,
+        twice: false,
+    };
+    let mut scratch = Scratch::new();
+    let mut outputs = Vec::new();
+    with_pool(2, |pool| {
+        outputs = run(case, KernelSet::best(), pool, scratch.junk(SCRATCH_BYTES[1]), plain)
+    });
+    outputs
 }
 
 /// Whether all elements have the same bits; any NaN equals any other.

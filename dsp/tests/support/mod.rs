@@ -3,6 +3,7 @@
 pub(crate) mod array;
 pub(crate) mod case;
 pub(crate) mod platform;
+pub(crate) mod weights;
 
 pub(crate) use array::{Fill, Spec};
 pub(crate) use case::{Case, check};

@@ -7,7 +7,7 @@ use hexloom_abi::{Opcode, Status};
 use crate::hvx::plain::Plain;
 use crate::hvx::{Isa, Kernel, LANES, Part};
 use crate::kernels::dequantize;
-use crate::kernels::quantize::load_lanes;
+use crate::kernels::rows::Row;
 use crate::kernels::{Context, OpArgs};
 use crate::platform::Platform;
 use crate::tensor::Tensor;
@@ -66,7 +66,7 @@ impl Product<'_> {
                     weight = dequantize::block(&self.weight, [row, at[0], at[1]], block);
                     current = Some(at);
                 }
-                let x = load_lanes::<Plain>(&self.x, self.x.row_index(first + idx), block * LANES);
+                let x = Row::new(&self.x, self.x.row_index(first + idx)).load::<Plain>(block * LANES, 0.0);
                 for (sum, (w, x)) in sums.iter_mut().zip(weight.iter().zip(&x)) {
                     *sum += f64::from(*w) * f64::from(*x);
                 }

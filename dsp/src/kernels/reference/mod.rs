@@ -1,11 +1,13 @@
 //! Plain references: what each op means, element by element, with sums in f64. Slow on purpose, never wrong on purpose.
 //!
-//! They read any type and stride through [`element`], run with `--exact`, and judge the vector kernels in tests. One
-//! thread does all: the calling one.
+//! They read any type and stride through [`element`], run with `--exact`, and judge the vector kernels in tests. The
+//! calling thread does all but matrix products and attention, which would take too long for a whole model.
 
+mod attention;
 mod data;
 pub mod element;
 mod elementwise;
+mod get_rows;
 mod matmul;
 mod rope;
 mod row;
@@ -18,6 +20,7 @@ use crate::platform::Platform;
 pub(super) fn run<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => elementwise::binary(args),
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul(cx, args),
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => row::norm(args),
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             elementwise::unary(args)
@@ -25,10 +28,11 @@ pub(super) fn run<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result
         Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => elementwise::gated(args),
         Opcode::Rope => rope::rope(args),
         Opcode::SoftMax => row::soft_max(args),
+        Opcode::FlashAttnExt => attention::attention(cx, args),
+        Opcode::GetRows => get_rows::get_rows(args),
         Opcode::SetRows => data::set_rows(args),
         Opcode::Cpy => data::cpy(args),
         Opcode::Argmax => row::argmax(args),
-        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul(cx, args),
         _ => Err(Status::Unsupported),
     }
 }
