@@ -41,14 +41,28 @@ const PLAIN: Attention = Attention {
 
 impl Attention {
     fn case(self) -> Case {
-        let Self { tokens, kv, heads, seqs, .. } = self;
+        let Self {
+            tokens,
+            kv,
+            heads,
+            seqs,
+            ..
+        } = self;
         let cache = |size| Operand::new(self.cache, [size, kv, self.kv_heads, seqs]).layout(self.layout);
         let mask = Operand::f16([kv, tokens, 1, 1]).fill(Fill::Causal);
         let sinks = Operand::f32([heads, 1, 1, 1]).fill(Fill::Uniform(2.0));
         Case::new(Opcode::FlashAttnExt)
             .named(format_args!(
                 "{}/{} tokens {tokens} kv {kv} heads {heads}/{} seqs {seqs} {} mask {} bias {} cap {} sinks {} {:?}",
-                self.dk, self.dv, self.kv_heads, self.cache, self.mask, self.max_bias, self.softcap, self.sinks, self.layout
+                self.dk,
+                self.dv,
+                self.kv_heads,
+                self.cache,
+                self.mask,
+                self.max_bias,
+                self.softcap,
+                self.sinks,
+                self.layout
             ))
             .src(Operand::f32([self.dk, tokens, heads, seqs]))
             .src(cache(self.dk))
@@ -71,7 +85,13 @@ pub(super) fn cases() -> Vec<Case> {
                 continue;
             }
             for tokens in [1, 9] {
-                list.push(Attention { dk, dv, cache, tokens, ..PLAIN });
+                list.push(Attention {
+                    dk,
+                    dv,
+                    cache,
+                    tokens,
+                    ..PLAIN
+                });
             }
         }
     }
@@ -79,18 +99,61 @@ pub(super) fn cases() -> Vec<Case> {
         let base = Attention { cache, ..PLAIN };
         list.extend([
             Attention { mask: false, ..base },
-            Attention { max_bias: 8.0, heads: 6, kv_heads: 3, ..base },
+            Attention {
+                max_bias: 8.0,
+                heads: 6,
+                kv_heads: 3,
+                ..base
+            },
             Attention { softcap: 5.0, ..base },
             Attention { sinks: true, ..base },
-            Attention { sinks: true, softcap: 3.0, max_bias: 4.0, tokens: 1, kv: 600, ..base },
-            Attention { heads: 9, kv_heads: 3, tokens: 1, kv: 1100, ..base },
-            Attention { heads: 5, kv_heads: 1, tokens: 4, kv: 513, ..base },
-            Attention { heads: 4, kv_heads: 4, seqs: 2, ..base },
-            Attention { tokens: 33, kv: 33, ..base },
-            Attention { kv: 1, tokens: 1, ..base },
+            Attention {
+                sinks: true,
+                softcap: 3.0,
+                max_bias: 4.0,
+                tokens: 1,
+                kv: 600,
+                ..base
+            },
+            Attention {
+                heads: 9,
+                kv_heads: 3,
+                tokens: 1,
+                kv: 1100,
+                ..base
+            },
+            Attention {
+                heads: 5,
+                kv_heads: 1,
+                tokens: 4,
+                kv: 513,
+                ..base
+            },
+            Attention {
+                heads: 4,
+                kv_heads: 4,
+                seqs: 2,
+                ..base
+            },
+            Attention {
+                tokens: 33,
+                kv: 33,
+                ..base
+            },
+            Attention {
+                kv: 1,
+                tokens: 1,
+                ..base
+            },
             // As a cache lies: positions outside, heads inside a position.
-            Attention { layout: Layout::Permuted([0, 2, 1, 3]), ..base },
-            Attention { layout: Layout::Padded(1, 5), ..base },
+            Attention {
+                layout: Layout::Permuted([0, 2, 1, 3]),
+                ..base
+            },
+            Attention {
+                layout: Layout::Padded(1, 5),
+                ..base
+            },
         ]);
     }
     let mut cases: Vec<Case> = list.into_iter().map(Attention::case).collect();

@@ -24,7 +24,14 @@ fn each(a: &Operand, b: &Operand, out: &Operand) -> Vec<Case> {
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let ne = [10, 5, 4, 3];
-    for repeats in [[1, 1, 1, 1], [1, 2, 1, 1], [1, 1, 2, 1], [1, 1, 1, 2], [2, 1, 1, 1], [2, 2, 2, 2]] {
+    for repeats in [
+        [1, 1, 1, 1],
+        [1, 2, 1, 1],
+        [1, 1, 2, 1],
+        [1, 1, 1, 2],
+        [2, 1, 1, 1],
+        [2, 2, 2, 2],
+    ] {
         // `ne` is repeated, as ggml's test has it: the first operand is the larger one.
         let large = [0, 1, 2, 3].map(|dim| ne[dim] * repeats[dim]);
         cases.extend(each(&Operand::f32(large), &Operand::f32(ne), &Operand::f32(large)));
@@ -32,7 +39,13 @@ pub(super) fn cases() -> Vec<Case> {
     for small in [[10, 1, 1, 1], [1, 5, 4, 3], [1, 1, 1, 1], [10, 1, 4, 1]] {
         cases.extend(each(&Operand::f32(ne), &Operand::f32(small), &Operand::f32(ne)));
     }
-    for ne in [[1, 1, 1, 1], [31, 1, 1, 1], [33, 2, 1, 1], [4099, 3, 1, 1], [0, 2, 1, 1]] {
+    for ne in [
+        [1, 1, 1, 1],
+        [31, 1, 1, 1],
+        [33, 2, 1, 1],
+        [4099, 3, 1, 1],
+        [0, 2, 1, 1],
+    ] {
         cases.extend(each(&Operand::f32(ne), &Operand::f32(ne), &Operand::f32(ne)));
     }
     let ne = [37, 6, 2, 2];
@@ -45,7 +58,12 @@ pub(super) fn cases() -> Vec<Case> {
         let b = Operand::new(b, ne).fill(Fill::Values(vec![0.5, -1.25, 2.0, 3.0, -0.75]));
         cases.extend(each(&Operand::new(a, ne), &b, &Operand::new(out, ne)));
     }
-    let layouts = [Layout::Permuted([1, 0, 2, 3]), Layout::Padded(0, 3), Layout::Padded(1, 2), Layout::EverySecond];
+    let layouts = [
+        Layout::Permuted([1, 0, 2, 3]),
+        Layout::Padded(0, 3),
+        Layout::Padded(1, 2),
+        Layout::EverySecond,
+    ];
     for layout in layouts {
         let dense = Operand::f32(ne);
         let other = dense.clone().layout(layout);

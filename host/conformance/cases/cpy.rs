@@ -35,7 +35,11 @@ pub(super) fn cases() -> Vec<Case> {
         }
     }
     let ne = [70, 6, 2, 1];
-    for (from, to) in [(DType::F32, DType::F16), (DType::F16, DType::F32), (DType::F16, DType::F16)] {
+    for (from, to) in [
+        (DType::F32, DType::F16),
+        (DType::F16, DType::F32),
+        (DType::F16, DType::F16),
+    ] {
         for layout in layouts {
             let source = Operand::new(from, ne).fill(Fill::Uniform(100.0)).layout(layout);
             cases.push(case(source.clone(), Operand::new(to, ne)));
@@ -51,7 +55,10 @@ pub(super) fn cases() -> Vec<Case> {
     }
     for to in [[840, 1, 1, 1], [12, 70, 1, 1], [7, 5, 6, 4], [1, 1, 1, 840]] {
         cases.push(case(Operand::f32(ne), Operand::f32(to)));
-        cases.push(case(Operand::f32(ne).transposed(), Operand::f16(to).layout(Layout::Padded(0, 2))));
+        cases.push(case(
+            Operand::f32(ne).transposed(),
+            Operand::f16(to).layout(Layout::Padded(0, 2)),
+        ));
     }
     cases
 }

@@ -12,7 +12,10 @@ fn halves(x: &Operand, dtype: DType) -> Vec<Case> {
     let out = Operand::new(dtype, [n0 / 2, n1, n2, n3]).fill(Fill::Junk);
     let case = |op, swapped| {
         Case::new(op)
-            .named(format_args!("halves {} {:?} {:?} {:?} swapped {swapped}", x.dtype, x.ne, x.layout, x.fill))
+            .named(format_args!(
+                "halves {} {:?} {:?} {:?} swapped {swapped}",
+                x.dtype, x.ne, x.layout, x.fill
+            ))
             .src(x.clone())
             .dst(out.clone())
             .param(0, swapped)
@@ -23,7 +26,10 @@ fn halves(x: &Operand, dtype: DType) -> Vec<Case> {
 fn pairs(x: &Operand, gate: &Operand) -> Vec<Case> {
     let case = |op| {
         Case::new(op)
-            .named(format_args!("{} {:?} {:?} {:?} by {:?}", x.dtype, x.ne, x.layout, x.fill, gate.layout))
+            .named(format_args!(
+                "{} {:?} {:?} {:?} by {:?}",
+                x.dtype, x.ne, x.layout, x.fill, gate.layout
+            ))
             .src(x.clone())
             .src(gate.clone())
             .dst(Operand::new(x.dtype, x.ne).fill(Fill::Junk))
@@ -37,11 +43,19 @@ pub(super) fn cases() -> Vec<Case> {
         for limit in [1.0, 10.0, 1e4] {
             let x = Operand::f32([n0, n1, n2, n3]).fill(Fill::Uniform(limit));
             cases.extend(pairs(&x, &x));
-            cases.extend(halves(&Operand::f32([2 * n0, n1, n2, n3]).fill(Fill::Uniform(limit)), DType::F32));
+            cases.extend(halves(
+                &Operand::f32([2 * n0, n1, n2, n3]).fill(Fill::Uniform(limit)),
+                DType::F32,
+            ));
         }
     }
     let ne = [34, 5, 2, 1];
-    for layout in [Layout::Padded(0, 3), Layout::Padded(1, 1), Layout::Permuted([1, 0, 2, 3]), Layout::EverySecond] {
+    for layout in [
+        Layout::Padded(0, 3),
+        Layout::Padded(1, 1),
+        Layout::Permuted([1, 0, 2, 3]),
+        Layout::EverySecond,
+    ] {
         let x = Operand::f32(ne);
         cases.extend(pairs(&x.clone().layout(layout), &x));
         cases.extend(pairs(&x, &x.clone().layout(layout)));

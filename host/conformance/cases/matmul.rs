@@ -35,7 +35,9 @@ fn sum(weight: Operand, x: Operand, addend: [u32; 4]) -> Case {
 fn several(weights: &[Operand], x: Operand) -> Case {
     let mut case = Case::new(Opcode::MulMatNx).named(format_args!("{} weights {:?}", weights.len(), x.ne));
     for weight in weights {
-        case = case.named(format_args!("{} {:?}", weight.dtype, weight.ne)).src(weight.clone());
+        case = case
+            .named(format_args!("{} {:?}", weight.dtype, weight.ne))
+            .src(weight.clone());
     }
     for weight in weights {
         case = case.dst(Operand::f32([weight.ne[1], x.ne[1], x.ne[2], x.ne[3]]).fill(Fill::Junk));
@@ -51,20 +53,36 @@ pub(super) fn cases() -> Vec<Case> {
         for columns in [1, 2, 4, 5, 6, 8, 16, 31, 32, 33] {
             cases.push(product(weight(256, 16), x(256, columns)));
         }
-        for (k, rows, columns) in [(32, 1, 1), (32, 31, 3), (224, 33, 2), (288, 64, 1), (2880, 40, 2), (576, 1536, 1)] {
+        for (k, rows, columns) in [
+            (32, 1, 1),
+            (32, 31, 3),
+            (224, 33, 2),
+            (288, 64, 1),
+            (2880, 40, 2),
+            (576, 1536, 1),
+        ] {
             cases.push(product(weight(k, rows), x(k, columns)));
         }
         // More activation than 256 KiB of scratch memory holds at once.
         cases.push(product(weight(1536, 32), x(1536, 70)));
-        cases.push(product(Operand::weight(dtype, [64, 5, 2, 1]), Operand::f32([64, 3, 4, 2])));
-        cases.push(product(Operand::weight(dtype, [64, 32, 2, 2]), Operand::f32([64, 1, 2, 4])));
+        cases.push(product(
+            Operand::weight(dtype, [64, 5, 2, 1]),
+            Operand::f32([64, 3, 4, 2]),
+        ));
+        cases.push(product(
+            Operand::weight(dtype, [64, 32, 2, 2]),
+            Operand::f32([64, 1, 2, 4]),
+        ));
         for addend in [[33, 1, 1, 1], [33, 3, 1, 1]] {
             cases.push(sum(weight(96, 33), x(96, 3), addend));
         }
         cases.push(sum(weight(576, 576), x(576, 1), [576, 1, 1, 1]));
         cases.push(product(weight(128, 20), Operand::f16([128, 3, 1, 1])));
         cases.push(product(weight(128, 20), x(128, 3).layout(Layout::Padded(0, 9))));
-        cases.push(product(weight(128, 20), x(128, 6).layout(Layout::Permuted([0, 2, 1, 3]))));
+        cases.push(product(
+            weight(128, 20),
+            x(128, 6).layout(Layout::Permuted([0, 2, 1, 3])),
+        ));
         // Blocks whose largest activation is tiny or huge quantise without bias: all of one sign shows a bias.
         for size in [1e-6, 1e6] {
             let lopsided = Fill::Values([0.3, 1.0, 0.7, 0.9, 0.4, 0.55, 0.81].map(|value| value * size).to_vec());
@@ -82,7 +100,10 @@ pub(super) fn cases() -> Vec<Case> {
         } else {
             // A float weight may also be computed by the graph: any strides but the innermost.
             let view = Operand::new(dtype, [48, 7, 2, 1]);
-            cases.push(product(view.clone().layout(Layout::Permuted([0, 2, 1, 3])), Operand::f32([48, 5, 2, 1])));
+            cases.push(product(
+                view.clone().layout(Layout::Permuted([0, 2, 1, 3])),
+                Operand::f32([48, 5, 2, 1]),
+            ));
             cases.push(product(view.layout(Layout::Padded(0, 5)), Operand::f16([48, 5, 4, 1])));
             cases.push(product(Operand::new(dtype, [7, 3, 1, 1]), Operand::f32([7, 2, 1, 1])));
         }

@@ -13,7 +13,11 @@ struct Yarn {
     attn: f32,
 }
 
-const NONE: Yarn = Yarn { scale: 1.0, ext: 0.0, attn: 1.0 };
+const NONE: Yarn = Yarn {
+    scale: 1.0,
+    ext: 0.0,
+    attn: 1.0,
+};
 
 fn case(x: &Operand, n_dims: u32, mode: u32, yarn: Yarn, factors: bool, first: f64) -> Case {
     let [.., tokens, _] = x.ne;
@@ -51,7 +55,11 @@ pub(super) fn cases() -> Vec<Case> {
     for attn in [1.0, 1.4245] {
         for factors in [false, true] {
             for mode in [0, 2] {
-                let yarn = Yarn { scale: 1.4245, ext: 0.7465, attn };
+                let yarn = Yarn {
+                    scale: 1.4245,
+                    ext: 0.7465,
+                    attn,
+                };
                 cases.push(case(&Operand::f32(ne), 128, mode, yarn, factors, 0.0));
             }
         }
@@ -65,10 +73,19 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(case(&Operand::f32([64, 2, 3, 1]), 64, mode, NONE, false, first));
         }
         let x = Operand::f32([64, 3, 4, 1]);
-        for layout in [Layout::Padded(0, 5), Layout::Padded(1, 2), Layout::Permuted([0, 2, 1, 3]), Layout::EverySecond] {
+        for layout in [
+            Layout::Padded(0, 5),
+            Layout::Padded(1, 2),
+            Layout::Permuted([0, 2, 1, 3]),
+            Layout::EverySecond,
+        ] {
             cases.push(case(&x.clone().layout(layout), 64, mode, NONE, false, 7.0));
         }
-        let stretched = Yarn { scale: 0.25, ext: 1.0, attn: 1.0 };
+        let stretched = Yarn {
+            scale: 0.25,
+            ext: 1.0,
+            attn: 1.0,
+        };
         cases.push(case(&x, 48, mode, stretched, true, 600.0));
     }
     // An operand of another type than the result.

@@ -26,7 +26,13 @@ fn case(x: &Operand, mask: Option<Operand>, sinks: bool, scale: f32, max_bias: f
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for ne in [[1, 1, 1, 1], [31, 2, 1, 1], [64, 5, 3, 2], [513, 4, 2, 1], [2048, 1, 1, 1]] {
+    for ne in [
+        [1, 1, 1, 1],
+        [31, 2, 1, 1],
+        [64, 5, 3, 2],
+        [513, 4, 2, 1],
+        [2048, 1, 1, 1],
+    ] {
         let x = Operand::f32(ne);
         let [n0, n1, ..] = ne;
         cases.push(case(&x, None, false, 1.0, 0.0));
@@ -43,6 +49,12 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(case(&x.clone().fill(Fill::Uniform(1e4)), None, false, 1.0, 0.0));
     cases.push(case(&x.clone().fill(Fill::Constant(3.0)), None, true, 1.0, 0.0));
     cases.push(case(&x.clone().layout(Layout::Padded(0, 5)), None, false, 1.0, 0.0));
-    cases.push(case(&x.layout(Layout::Permuted([0, 2, 1, 3])), Some(Operand::f16([40, 6, 1, 1])), true, 1.0, 0.0));
+    cases.push(case(
+        &x.layout(Layout::Permuted([0, 2, 1, 3])),
+        Some(Operand::f16([40, 6, 1, 1])),
+        true,
+        1.0,
+        0.0,
+    ));
     cases
 }

@@ -31,22 +31,43 @@ fn each(x: &Operand, out: &Operand) -> Vec<Case> {
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for ne in [[128, 2, 2, 2], [5, 7, 11, 13], [1, 1, 1, 1], [4099, 2, 1, 1], [0, 3, 1, 1]] {
+    for ne in [
+        [128, 2, 2, 2],
+        [5, 7, 11, 13],
+        [1, 1, 1, 1],
+        [4099, 2, 1, 1],
+        [0, 3, 1, 1],
+    ] {
         for limit in [0.1, 10.0, 1e4] {
             let x = Operand::f32(ne).fill(Fill::Uniform(limit));
             cases.extend(each(&x, &Operand::f32(ne)));
         }
     }
     let ne = [37, 4, 3, 2];
-    for (from, to) in [(DType::F16, DType::F16), (DType::F16, DType::F32), (DType::F32, DType::F16)] {
-        cases.extend(each(&Operand::new(from, ne).fill(Fill::Uniform(4.0)), &Operand::new(to, ne)));
+    for (from, to) in [
+        (DType::F16, DType::F16),
+        (DType::F16, DType::F32),
+        (DType::F32, DType::F16),
+    ] {
+        cases.extend(each(
+            &Operand::new(from, ne).fill(Fill::Uniform(4.0)),
+            &Operand::new(to, ne),
+        ));
     }
-    let layouts = [Layout::Permuted([1, 0, 2, 3]), Layout::Padded(0, 3), Layout::Padded(2, 1), Layout::EverySecond];
+    let layouts = [
+        Layout::Permuted([1, 0, 2, 3]),
+        Layout::Padded(0, 3),
+        Layout::Padded(2, 1),
+        Layout::EverySecond,
+    ];
     for layout in layouts {
         let (dense, other) = (Operand::f32(ne), Operand::f32(ne).layout(layout));
         cases.extend(each(&other, &dense));
         cases.extend(each(&dense, &other));
     }
-    cases.extend(each(&Operand::f32([96, 30, 1, 1]).fill(Fill::Special), &Operand::f32([96, 30, 1, 1])));
+    cases.extend(each(
+        &Operand::f32([96, 30, 1, 1]).fill(Fill::Special),
+        &Operand::f32([96, 30, 1, 1]),
+    ));
     cases
 }

@@ -126,7 +126,9 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
             (DType::F32, &[a, b, c, d]) => vec![f32::from_le_bytes([a, b, c, d]).into()],
             (DType::F16, &[a, b]) => vec![f16::from_le_bytes([a, b]).into()],
             (DType::I32, &[a, b, c, d]) => vec![i32::from_le_bytes([a, b, c, d]).into()],
-            (DType::I64, bytes) => bytes.try_into().map_or(vec![], |bytes| vec![i64::from_le_bytes(bytes) as f64]),
+            (DType::I64, bytes) => bytes
+                .try_into()
+                .map_or(vec![], |bytes| vec![i64::from_le_bytes(bytes) as f64]),
             (DType::Q8_0, &[a, b, ref codes @ ..]) => {
                 let scale = f64::from(f16::from_le_bytes([a, b]));
                 codes.iter().map(|&code| scale * f64::from(code as i8)).collect()

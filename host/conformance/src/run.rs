@@ -113,7 +113,9 @@ fn results(image: &Image, buffer: &Buffer) -> Result<Vec<(DType, Vec<u8>)>, Stri
     buffer.read(0, &mut after).map_err(text)?;
     let mut all = image.writable().into_iter().zip(image.bytes.iter().zip(&after));
     if let Some(at) = all.position(|(writable, (before, after))| !writable && before != after) {
-        return Err(format!("byte {at} of the case's memory is no destination's and was changed"));
+        return Err(format!(
+            "byte {at} of the case's memory is no destination's and was changed"
+        ));
     }
     Ok(image
         .dsts

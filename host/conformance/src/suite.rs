@@ -144,7 +144,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<32}{:>7}{:>13}{:>6}", "runner", "ran", "unsupported", "gaps")?;
         for (name, count) in &self.counts {
-            writeln!(f, "{name:<32}{:>7}{:>13}{:>6}", count.ran, count.unsupported, count.gaps)?;
+            writeln!(
+                f,
+                "{name:<32}{:>7}{:>13}{:>6}",
+                count.ran, count.unsupported, count.gaps
+            )?;
         }
         for failure in &self.failures {
             writeln!(f, "FAILED {failure}")?;
