@@ -129,15 +129,17 @@ pub enum SubmitError {
         /// How much there is.
         limit: u64,
     },
-    /// All queue slots belong to prepared graphs or are in flight.
+    /// Too few queue slots are free: every other one belongs to a batch of a prepared graph.
     #[error(
-        "no free queue slot: {owned} of {total} belong to prepared graphs, {in_flight} are in flight; drop a prepared \
-         graph or open the session with more slots"
+        "no free queue slot: the graph needs {needed}, {owned} of {total} belong to prepared graphs ({in_flight} of them \
+         in flight); drop a prepared graph or open the session with more slots"
     )]
     NoSlot {
+        /// Slots asked for.
+        needed: usize,
         /// Slots of prepared graphs.
         owned: usize,
-        /// Slots in flight.
+        /// Slots whose batch is in flight.
         in_flight: usize,
         /// All slots.
         total: usize,

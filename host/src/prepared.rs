@@ -30,6 +30,9 @@ pub struct PreparedGraph {
     places: Vec<TensorRef>,
     batches: Vec<PreparedBatch>,
     epoch: u64,
+    /// Batches of the run in flight, with room for all of them, and the connection that they were sent on.
+    tickets: Vec<Ticket>,
+    sent_on: Option<Arc<Link>>,
     compute_bytes: u64,
     profile: bool,
     costs: Vec<OpCost>,
@@ -44,8 +47,6 @@ struct PreparedBatch {
 #[must_use = "a run that is not waited for hides its error"]
 pub struct InFlight<'a> {
     graph: &'a mut PreparedGraph,
-    link: Arc<Link>,
-    tickets: Vec<Ticket>,
 }
 
 /// What one op cost in the last profiled run.
@@ -83,15 +84,18 @@ impl PreparedGraph {
             places,
             batches: Vec::new(),
             epoch: link.epoch(),
+            tickets: Vec::new(),
+            sent_on: None,
             compute_bytes: layout.chunk_bytes.iter().sum(),
             profile: false,
             costs: Vec::new(),
             graph,
         };
-        for encoded in prepared.encode(&link)? {
-            let slot = link.take_slot()?;
-            prepared.batches.push(PreparedBatch { slot, encoded });
-        }
+        let encoded = prepared.encode(&link)?;
+        let slots = link.take_slots(encoded.len())?;
+        let batches = slots.into_iter().zip(encoded);
+        prepared.batches = batches.map(|(slot, encoded)| PreparedBatch { slot, encoded }).collect();
+        prepared.tickets.reserve_exact(prepared.batches.len());
         prepared.bind(&link)?;
         Ok(prepared)
     }
@@ -101,14 +105,15 @@ impl PreparedGraph {
         self.start()?.wait()
     }
 
-    /// Sends the graph's batches.
+    /// Sends the graph's batches. Allocates nothing once the graph is bound to the session's connection.
     pub fn start(&mut self) -> Result<InFlight<'_>, RunError> {
+        self.settle();
         let link = self.session.link()?;
         if link.epoch() != self.epoch {
             self.rebind(&link)?;
         }
+        self.sent_on = Some(Arc::clone(&link));
         let deadline = self.session.options().deadline;
-        let mut tickets = Vec::with_capacity(self.batches.len());
         for idx in 0..self.batches.len() {
             let batch = &self.batches[idx];
             let block = BlockRef {
@@ -118,15 +123,15 @@ impl PreparedGraph {
             };
             let request = batch.encoded.request(&batch.slot, self.profile);
             match link.queue().submit(request, block, deadline) {
-                Ok(ticket) => tickets.push(ticket),
-                Err(fault) => return Err(self.lost(&link, idx, 0, fault).into()),
+                Ok(ticket) => self.tickets.push(ticket),
+                Err(fault) => {
+                    // An earlier batch of this run may be the one that ended the session: it is asked first.
+                    self.finish()?;
+                    return Err(self.lost(&link, idx, 0, fault).into());
+                }
             }
         }
-        Ok(InFlight {
-            graph: self,
-            link,
-            tickets,
-        })
+        Ok(InFlight { graph: self })
     }
 
     /// Copies bytes into a tensor, usually an input.
@@ -145,12 +150,19 @@ impl PreparedGraph {
 
     /// The elements of a dense F32 tensor that the graph computes, without a copy.
     ///
-    /// The borrow keeps the graph from being run meanwhile.
+    /// The borrow keeps the graph from being run meanwhile. Refused while a run is in flight whose [`InFlight`] was
+    /// leaked.
     pub fn floats(&self, id: TensorId) -> Result<&[f32], GraphError> {
         let tensor = self.graph.tensor(id);
         let (root, _) = self.graph.root(id);
         let own = matches!(self.graph.tensor(root).storage, Storage::Computed);
         let shape = &tensor.shape;
+        if !self.tickets.is_empty() {
+            return Err(GraphError::Tensor {
+                name: tensor.name.clone(),
+                what: "cannot be read in place while a run of the graph is in flight".to_owned(),
+            });
+        }
         if !own || shape.dtype != hexloom_abi::DType::F32 || !shape.dense_everywhere() {
             return Err(GraphError::Tensor {
                 name: tensor.name.clone(),
@@ -166,7 +178,7 @@ impl PreparedGraph {
         })?;
         // SAFETY: `range` has found the bytes inside the buffer; every bit pattern is an f32; offsets of computed tensors
         // are multiples of 128 in page-aligned memory. The compute buffer belongs to this graph alone, and the DSP writes
-        // it only during a run, which borrows `self` mutably until its reply has arrived or the session is lost.
+        // it only during a run: none is in flight, as `tickets` is empty, and starting one borrows `self` mutably.
         Ok(unsafe { std::slice::from_raw_parts(ptr.cast::<f32>(), len) })
     }
 
@@ -175,6 +187,7 @@ impl PreparedGraph {
     /// `ne` must keep the view inside its buffer, and every op that uses it must still have a kernel; otherwise nothing
     /// changes and the error says why.
     pub fn patch(&mut self, changes: &[(TensorId, [u32; 4])]) -> Result<(), GraphError> {
+        self.settle();
         let old: Vec<(TensorId, Shape)> = changes.iter().map(|&(id, _)| (id, self.place(id).shape)).collect();
         for &(id, ne) in changes {
             self.set_shape(
@@ -356,8 +369,12 @@ impl PreparedGraph {
 
     /// Moves to the slots of a re-opened session.
     fn rebind(&mut self, link: &Link) -> Result<(), SubmitError> {
-        for batch in &mut self.batches {
-            batch.slot = link.take_slot()?;
+        // They are this connection's already when an earlier attempt failed later on.
+        if !self.batches.iter().all(|batch| link.owns(&batch.slot)) {
+            let slots = link.take_slots(self.batches.len())?;
+            for (batch, slot) in self.batches.iter_mut().zip(slots) {
+                batch.slot = slot;
+            }
         }
         self.bind(link)
     }
@@ -411,6 +428,43 @@ impl PreparedGraph {
         }
     }
 
+    /// Waits for every batch of the run in flight, if there is one.
+    fn finish(&mut self) -> Result<(), RunError> {
+        let Some(link) = self.sent_on.take() else {
+            return Ok(());
+        };
+        let deadline = self.session.options().deadline;
+        let mut result = Ok(());
+        self.costs.clear();
+        for idx in 0..self.tickets.len() {
+            let ticket = self.tickets[idx];
+            match link.queue().wait(ticket, deadline) {
+                Ok(reply) => {
+                    let status = Status::try_from(reply.status).unwrap_or(Status::Invalid);
+                    if status != Status::Ok && result.is_ok() {
+                        result = Err(self.failed(idx, &reply, status).into());
+                    }
+                    if self.profile {
+                        self.read_costs(idx);
+                    }
+                }
+                Err(fault) => {
+                    result = Err(self.lost(&link, idx, ticket.seq, fault).into());
+                    break;
+                }
+            }
+        }
+        self.tickets.clear();
+        result
+    }
+
+    /// Waits for a run that nobody waits for any more: its [`InFlight`] was dropped or leaked.
+    fn settle(&mut self) {
+        if let Err(error) = self.finish() {
+            log::warn!("a run that nobody waited for failed: {error}");
+        }
+    }
+
     fn read_costs(&mut self, batch_idx: usize) {
         let PreparedBatch { slot, encoded } = &self.batches[batch_idx];
         let mut offset = encoded.layout().profiles_offset;
@@ -433,39 +487,21 @@ impl PreparedGraph {
 
 impl InFlight<'_> {
     /// Waits for every batch; the first failure is the run's.
-    pub fn wait(mut self) -> Result<(), RunError> {
-        self.finish()
-    }
-
-    fn finish(&mut self) -> Result<(), RunError> {
-        let deadline = self.graph.session.options().deadline;
-        let mut result = Ok(());
-        self.graph.costs.clear();
-        for (idx, ticket) in std::mem::take(&mut self.tickets).into_iter().enumerate() {
-            match self.link.queue().wait(ticket, deadline) {
-                Ok(reply) => {
-                    let status = Status::try_from(reply.status).unwrap_or(Status::Invalid);
-                    if status != Status::Ok && result.is_ok() {
-                        result = Err(self.graph.failed(idx, &reply, status).into());
-                    }
-                    if self.graph.profile {
-                        self.graph.read_costs(idx);
-                    }
-                }
-                Err(fault) => return Err(self.graph.lost(&self.link, idx, ticket.seq, fault).into()),
-            }
-        }
-        result
+    pub fn wait(self) -> Result<(), RunError> {
+        self.graph.finish()
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        if !self.tickets.is_empty()
-            && let Err(error) = self.finish()
-        {
-            log::warn!("a run that nobody waited for failed: {error}");
-        }
+        self.graph.settle();
+    }
+}
+
+/// The DSP may read the slots until a run has ended, so they are not given back before.
+impl Drop for PreparedGraph {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 

@@ -11,7 +11,7 @@ use hexloom_abi::limits::{FENCE_SLOT_BYTES, LINE_BYTES};
 use hexloom_abi::message::START_REFERENCE;
 use hexloom_abi::{StartRequest, Status};
 
-use crate::error::{MapError, OpenError};
+use crate::error::{MapError, OpenError, SubmitError};
 use crate::memory::Buffer;
 use crate::session::queue::RequestQueue;
 use crate::session::slots::SlotPool;
@@ -127,8 +127,23 @@ impl Link {
         self.epoch
     }
 
-    pub(crate) fn take_slot(&self) -> Result<Slot, crate::error::SubmitError> {
-        self.slots.take()
+    /// Takes `n` free slots, or none.
+    pub(crate) fn take_slots(&self, n: usize) -> Result<Vec<Slot>, SubmitError> {
+        let slots: Option<Vec<Slot>> = (0..n).map(|_| self.slots.take()).collect();
+        slots.ok_or_else(|| {
+            let (owned, total) = self.slots.owned();
+            SubmitError::NoSlot {
+                needed: n,
+                owned,
+                in_flight: self.queue.n_in_flight(),
+                total,
+            }
+        })
+    }
+
+    /// Whether a slot lies in this connection's pinned buffer.
+    pub(crate) fn owns(&self, slot: &Slot) -> bool {
+        slot.is_of(&self.slots)
     }
 
     pub(crate) fn pinned_bytes(&self) -> u64 {

@@ -54,6 +54,12 @@ impl RequestQueue {
         self.transport_ns.load(Ordering::Relaxed)
     }
 
+    /// Requests sent whose reply has not arrived.
+    pub(crate) fn n_in_flight(&self) -> usize {
+        let state = self.lock();
+        (state.last_sent - state.last_arrived) as usize
+    }
+
     /// Sends a request, filling in its sequence number.
     pub(crate) fn submit(
         &self,

@@ -5,7 +5,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::SubmitError;
 use crate::transport::SharedMemory;
 
 /// The pinned buffer and which of its slots are free.
@@ -38,24 +37,27 @@ impl SlotPool {
         &self.memory
     }
 
-    /// Takes a free slot.
-    pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, SubmitError> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        match free.pop() {
-            Some(idx) => Ok(Slot {
-                pool: Arc::clone(self),
-                idx,
-            }),
-            None => Err(SubmitError::NoSlot {
-                owned: self.total,
-                in_flight: 0,
-                total: self.total,
-            }),
-        }
+    /// Takes a free slot; `None` when every slot is owned.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Slot> {
+        let idx = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Slot {
+            pool: Arc::clone(self),
+            idx,
+        })
+    }
+
+    /// Slots owned, and all slots.
+    pub(crate) fn owned(&self) -> (usize, usize) {
+        let n_free = self.free.lock().unwrap_or_else(PoisonError::into_inner).len();
+        (self.total - n_free, self.total)
     }
 }
 
 impl Slot {
+    pub(crate) fn is_of(&self, pool: &Arc<SlotPool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
     /// Byte offset in the pinned buffer.
     pub(crate) fn offset(&self) -> u64 {
         u64::from(self.idx) * self.pool.slot_bytes

@@ -156,6 +156,36 @@ impl SharedMemory {
     pub fn fd(&self) -> u32 {
         self.fd
     }
+
+    /// Copies `data` to `offset`.
+    ///
+    /// # Panics
+    /// When the range leaves the allocation.
+    pub fn write(&self, offset: u64, data: &[u8]) {
+        let to = self.address(offset, data.len());
+        // SAFETY: `address` has found the range inside the allocation; `data` is private memory.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+    }
+
+    /// Copies `data.len()` bytes from `offset`.
+    ///
+    /// # Panics
+    /// When the range leaves the allocation.
+    pub fn read(&self, offset: u64, data: &mut [u8]) {
+        let from = self.address(offset, data.len());
+        // SAFETY: as in `write`.
+        unsafe { std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len()) };
+    }
+
+    fn address(&self, offset: u64, len: usize) -> *mut u8 {
+        let end = offset.checked_add(len as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.bytes),
+            "{len} bytes at {offset} of a shared allocation of {}",
+            self.bytes
+        );
+        self.ptr.as_ptr().wrapping_add(offset as usize)
+    }
 }
 
 // SAFETY: the memory is shared with another processor by design; access goes through raw pointers and copies only.

@@ -1,0 +1,48 @@
+//! The runners of each transport: what must not change a result.
+
+use std::sync::Arc;
+
+use hexloom::{OpenError, SessionOptions};
+use hexloom_sim::{KernelSet, SimOptions, SimTransport};
+
+use crate::suite::{Runner, Suite};
+
+/// The simulator: one and many threads, four sizes of scratch memory, junk in it, and every kernel set of this machine.
+pub fn sim() -> Result<Suite, OpenError> {
+    let open = |name: &str, n_threads, scratch_bytes, junk_scratch, kernels, reference| {
+        let transport = SimTransport::new(SimOptions {
+            n_threads,
+            scratch_bytes,
+            junk_scratch,
+            kernels,
+            ..SimOptions::default()
+        });
+        let options = SessionOptions {
+            reference,
+            ..SessionOptions::default()
+        };
+        Runner::open(name, Arc::new(transport), options)
+    };
+    let best = Some(KernelSet::best());
+    let reference = open("sim reference", 1, 8 << 20, true, None, true)?;
+    let mut runners = vec![
+        open("sim 1 thread", 1, 8 << 20, false, best, false)?,
+        open("sim 2 threads, junk", 2, 8 << 20, true, best, false)?,
+        open("sim 5 threads", 5, 8 << 20, false, best, false)?,
+        open("sim 4 MiB scratch, junk", 3, 4 << 20, true, best, false)?,
+        open("sim 2 MiB scratch, junk", 4, 2 << 20, true, best, false)?,
+        // Too little for some ops with that many threads: they must be refused, not run wrongly.
+        open("sim 256 KiB scratch, junk", 6, 256 << 10, true, best, false)?,
+    ];
+    if KernelSet::best() != KernelSet::Plain {
+        runners.push(open(
+            "sim plain kernels",
+            2,
+            8 << 20,
+            true,
+            Some(KernelSet::Plain),
+            false,
+        )?);
+    }
+    Ok(Suite::new(reference, runners))
+}

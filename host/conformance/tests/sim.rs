@@ -1,0 +1,61 @@
+//! The case list on the simulator.
+
+use hexloom::abi::Opcode;
+use hexloom_conformance::{Case, Expect, Operand, cases, runners};
+
+#[test]
+fn every_case_on_the_simulator() {
+    let mut suite = runners::sim().expect("the simulator opens");
+    suite.run(&cases::all());
+    let report = suite.report();
+    println!("{report}");
+    assert!(report.failures.is_empty(), "{report}");
+    for (name, count) in &report.counts {
+        assert!(count.ran > 2000, "{name} ran {} cases only", count.ran);
+    }
+    let unsupported = |wanted: &str| {
+        let found = report.counts.iter().find(|(name, _)| name.starts_with(wanted));
+        found.map(|(_, count)| count.unsupported)
+    };
+    let (little, most) = (unsupported("sim 256 KiB"), unsupported("sim reference"));
+    assert!(
+        little > most,
+        "every case fits 256 KiB of scratch, so its limit is not tested"
+    );
+}
+
+/// Every opcode is in the list: run, or refused as having no kernel yet.
+#[test]
+fn every_opcode_has_a_case() {
+    let cases = cases::all();
+    for &opcode in Opcode::ALL {
+        assert!(cases.iter().any(|case| case.opcode == opcode), "{opcode} has no case");
+    }
+}
+
+/// A suite that cannot fail would prove nothing: a case that is wrong is found, and one that works is no gap.
+#[test]
+fn wrong_cases_and_closed_gaps_are_found() {
+    let ne = [33, 2, 1, 1];
+    let silu = || Case::new(Opcode::Silu).src(Operand::f32(ne)).dst(Operand::f32(ne));
+    let exact = Case {
+        limit: Some(0.0),
+        ..silu()
+    };
+    let cases = [
+        (silu(), 0),
+        (exact.clone(), 2),
+        (exact.gap("vector exponentials are not those of the reference"), 0),
+        (silu().gap("none"), 2),
+        (
+            silu().expect(Expect::Unsupported),
+            2 * runners::sim().unwrap().report().counts.len(),
+        ),
+    ];
+    for (case, wanted) in cases {
+        let mut suite = runners::sim().expect("the simulator opens");
+        suite.run(std::slice::from_ref(&case));
+        let report = suite.report();
+        assert_eq!(report.failures.len(), wanted, "{} {report}", case.name);
+    }
+}
