@@ -4,8 +4,8 @@
 
 use super::error::PlanError;
 use super::graph::Graph;
-use super::limits::Limits;
 use super::lifetimes::Unread;
+use super::limits::Limits;
 use super::offline::Planner;
 use super::online::OnlinePlanner;
 use super::result::Plan;
@@ -52,7 +52,13 @@ impl<B> GraphMemory<B> {
     /// Holds nothing yet; `limits[k]` holds for buffer kind `k`.
     pub fn new(limits: Vec<Limits>, mode: Mode) -> Self {
         let held = limits.iter().map(|_| Vec::new()).collect();
-        Self { limits, mode, planner: Planner::new(), plan: None, held }
+        Self {
+            limits,
+            mode,
+            planner: Planner::new(),
+            plan: None,
+            held,
+        }
     }
 
     /// The plan that `graph` would get. Changes nothing that is held.
@@ -79,7 +85,12 @@ impl<B> GraphMemory<B> {
             for (chunk, &bytes) in k.chunks.iter().enumerate() {
                 if self.held[kind].get(chunk).is_none_or(|h| h.bytes < bytes) {
                     let buffer = maker.make(kind, bytes);
-                    let buffer = buffer.map_err(|reason| PlanError::Buffer { kind, chunk, bytes, reason })?;
+                    let buffer = buffer.map_err(|reason| PlanError::Buffer {
+                        kind,
+                        chunk,
+                        bytes,
+                        reason,
+                    })?;
                     made.push((kind, chunk, Held { buffer, bytes }));
                 }
             }

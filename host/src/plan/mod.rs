@@ -14,6 +14,7 @@ mod limits;
 mod memory;
 mod offline;
 mod online;
+mod problem;
 mod result;
 pub mod text;
 mod validate;
@@ -25,7 +26,9 @@ pub use lifetimes::Unread;
 pub use limits::{Limits, MAX_BYTES};
 pub use memory::{GraphMemory, MakeBuffer, Mode};
 pub use offline::Planner;
+pub use offline::pack::Budget;
 pub use online::OnlinePlanner;
+pub use problem::{Packing, Problem, ProblemBuffer, ProblemCause, ProblemError, ProblemOverlap};
 pub use result::{KindPlan, Method, Placement, Plan};
 pub use validate::{Fault, validate};
 
