@@ -16,6 +16,7 @@ mod offline;
 mod online;
 mod problem;
 mod result;
+pub mod svg;
 pub mod text;
 mod validate;
 

@@ -173,8 +173,7 @@ fn sum(chunks: &[u64]) -> u64 {
 /// The on-line plan under ggml's lifetimes, so that it is never larger than ggml's.
 fn in_graph_order(online: &mut OnlinePlanner, kind: &Kind<'_>) -> Result<InGraphOrder, PlanError> {
     let mut places = vec![NOWHERE; kind.graph.tensors.len()];
-    online.life.compute(kind.graph, Unread::Kept);
-    let chunks = online.place(kind.graph, kind.limits, kind.room, &mut places)?;
+    let chunks = online.place(kind.graph, kind.limits, Unread::Kept, kind.room, &mut places)?;
     Ok(InGraphOrder { places, chunks })
 }
 

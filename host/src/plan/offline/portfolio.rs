@@ -45,6 +45,12 @@ impl Portfolio {
         self.method.is_some() && self.best.bytes() <= self.lower_bound
     }
 
+    /// Whether more passes would cost more than the little that is left to gain.
+    fn good_enough(&self) -> bool {
+        let gain = self.best.bytes().saturating_sub(self.lower_bound);
+        self.at_bound() || (self.method.is_some() && self.conflicts.per_buffer() > 24 && gain <= self.lower_bound / 100)
+    }
+
     /// From now on placements with more chunks than `chunks` do not count, not even the best so far.
     pub(crate) fn allow_chunks(&mut self, chunks: usize) {
         self.max_chunks = chunks;
@@ -65,12 +71,12 @@ impl Portfolio {
     /// Tries what quick mode has beyond the first order, until the bound is met.
     pub(crate) fn try_others(&mut self, buffers: &[Buffer], limits: &Limits) {
         for method in [Method::ByArea, Method::ByLifetime, Method::ByStart] {
-            if !self.at_bound() {
+            if !self.good_enough() {
                 self.try_order(buffers, limits, method);
             }
         }
         for order in [Method::BySize, Method::ByLifetime] {
-            if self.has_conflicts && self.lower_bound > limits.chunk_bytes && !self.at_bound() {
+            if self.has_conflicts && self.lower_bound > limits.chunk_bytes && !self.good_enough() {
                 self.sort(buffers, order);
                 self.try_by_chunk(buffers, limits);
             }
