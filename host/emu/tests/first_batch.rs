@@ -17,7 +17,14 @@ fn adds_two_tensors() {
         qemu: "qemu-hexagon".into(),
         image: image.into(),
     });
-    let session = Session::open(Arc::new(transport), SessionOptions { n_threads: 2, ..SessionOptions::default() }).unwrap();
+    let session = Session::open(
+        Arc::new(transport),
+        SessionOptions {
+            n_threads: 2,
+            ..SessionOptions::default()
+        },
+    )
+    .unwrap();
     let mut graph = Graph::new();
     let a = graph.input("a", DType::F32, [64, 3, 1, 1]).unwrap();
     let b = graph.input("b", DType::F32, [64, 3, 1, 1]).unwrap();
