@@ -15,7 +15,7 @@ use super::error::PlanError;
 use super::graph::{Graph, TensorId};
 use super::lifetimes::{Lifetimes, Unread};
 use super::limits::Limits;
-use super::online::{OnlinePlanner, check};
+use super::online::{OnlinePlanner, check, within_range};
 use super::result::{KindPlan, Method, NOWHERE, Plan, StructureKey};
 use super::validate::validate;
 
