@@ -93,11 +93,10 @@ impl OnlinePlanner {
         if with_empty {
             run.forget_empty();
         }
-        Ok(self
-            .allocators
-            .iter()
-            .map(|a| a.peaks().filter(|&p| p != 0).collect())
-            .collect())
+        let kinds = self.allocators.iter().zip(0..);
+        kinds
+            .map(|(a, kind)| within_range(graph, room, kind, a.peaks().filter(|&p| p != 0).collect()))
+            .collect()
     }
 }
 

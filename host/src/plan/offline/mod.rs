@@ -150,8 +150,9 @@ impl Planner {
         };
         self.buffers
             .spread(kind.graph, kind.room, kind.kind, &portfolio.best.at, places);
+        let chunks = within_range(kind.graph, kind.room, kind.kind, portfolio.best.chunks.clone())?;
         Ok(KindPlan {
-            chunks: portfolio.best.chunks.clone(),
+            chunks,
             lower_bound,
             method,
         })
