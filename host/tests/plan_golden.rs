@@ -187,4 +187,6 @@ fn the_tensors_at_the_peak_add_up_to_the_bound() {
     let names: Vec<&str> = peak.tensors.iter().take(3).map(|t| graph.name(t.0)).collect();
     assert_eq!(names, ["L0_gate", "L0_up", "L0_glu"]);
     assert_eq!(plan.peak(&graph, 0, 1), None);
+    let (problem, packing) = plan.chunk_as_problem(&graph, 0, 0);
+    assert_eq!(problem.check(&packing.offsets), Ok(plan.bytes()));
 }

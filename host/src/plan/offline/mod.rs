@@ -2,6 +2,7 @@
 //! graph order is one of the orders tried, so the result is never larger than the on-line one.
 
 pub(crate) mod buffers;
+mod failures;
 pub(crate) mod greedy;
 pub(crate) mod pack;
 mod portfolio;
