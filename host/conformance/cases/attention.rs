@@ -156,6 +156,26 @@ pub(super) fn cases() -> Vec<Case> {
             },
         ]);
     }
+    // More partial results than 256 KiB, and than 2 MiB, of scratch memory hold.
+    let many = Attention {
+        dk: 8,
+        dv: 8,
+        tokens: 4,
+        kv_heads: 1,
+        ..PLAIN
+    };
+    list.extend([
+        Attention {
+            heads: 64,
+            kv: 600,
+            ..many
+        },
+        Attention {
+            heads: 160,
+            kv: 2048,
+            ..many
+        },
+    ]);
     let mut cases: Vec<Case> = list.into_iter().map(Attention::case).collect();
     let mut half = PLAIN.case().named("F16 queries");
     half.srcs[0] = half.srcs[0].take().map(|q| Operand { dtype: DType::F16, ..q });
