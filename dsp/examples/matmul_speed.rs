@@ -103,7 +103,7 @@ fn measure(pool: &Pool<TestPlatform>, set: KernelSet, dtype: DType, rows: u32) {
 /// Memory with small finite numbers in it, read as any type, and room to start on a line.
 fn filled(bytes: usize) -> Vec<u32> {
     (0..(bytes + 128) / 4)
-        .map(|idx| 0x2c00_2c00 + (idx as u32 * 2_654_435_761 >> 24))
+        .map(|idx| 0x2c00_2c00 + ((idx as u32).wrapping_mul(2_654_435_761) >> 24))
         .collect()
 }
 

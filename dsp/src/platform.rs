@@ -39,6 +39,45 @@ pub trait Platform: Sync {
     /// Wakes every thread that waits on `word`.
     fn wake(&self, word: &core::sync::atomic::AtomicU32);
 
+    /// Called by each thread of the pool after its part of a fork, for counters that belong to threads.
+    fn part_done(&self, _thread: usize) {}
+
     /// Called before each op in test set-ups: lets the platform fill scratch with junk. Does nothing by default.
     fn disturb_scratch(&self) {}
+}
+
+impl<P: Platform> Platform for &P {
+    fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status> {
+        (**self).map(buffer)
+    }
+    fn unmap(&self, fd: u32, mapped: Mapped) {
+        (**self).unmap(fd, mapped);
+    }
+    fn clean(&self, address: u64, bytes: u64) {
+        (**self).clean(address, bytes);
+    }
+    fn invalidate(&self, address: u64, bytes: u64) {
+        (**self).invalidate(address, bytes);
+    }
+    fn cycles(&self) -> u64 {
+        (**self).cycles()
+    }
+    fn nanos(&self) -> u64 {
+        (**self).nanos()
+    }
+    fn packets(&self) -> u32 {
+        (**self).packets()
+    }
+    fn wait(&self, word: &core::sync::atomic::AtomicU32, expected: u32, timeout_us: u32) {
+        (**self).wait(word, expected, timeout_us);
+    }
+    fn wake(&self, word: &core::sync::atomic::AtomicU32) {
+        (**self).wake(word);
+    }
+    fn part_done(&self, thread: usize) {
+        (**self).part_done(thread);
+    }
+    fn disturb_scratch(&self) {
+        (**self).disturb_scratch();
+    }
 }

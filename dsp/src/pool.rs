@@ -4,7 +4,7 @@
 //! they spin briefly, because the next phase of a batch follows within microseconds, and then sleep.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hexloom_abi::Status;
 use hexloom_abi::limits::MAX_THREADS;
@@ -30,8 +30,6 @@ pub struct Pool<P> {
     sleeping: AtomicU32,
     stop: AtomicBool,
     poisoned: AtomicBool,
-    /// Total forks, for the profile.
-    forks: AtomicU64,
     work: UnsafeCell<Option<Work>>,
 }
 
@@ -59,7 +57,6 @@ impl<P: Platform> Pool<P> {
             sleeping: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            forks: AtomicU64::new(0),
             work: UnsafeCell::new(None),
         }
     }
@@ -105,7 +102,6 @@ impl<P: Platform> Pool<P> {
             });
         }
         self.running.store(self.n_threads - 1, Ordering::Relaxed);
-        self.forks.fetch_add(1, Ordering::Relaxed);
         self.seq.fetch_add(1, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) != 0 {
             self.platform.wake(&self.seq);
@@ -137,6 +133,7 @@ impl<P: Platform> Pool<P> {
                 // SAFETY: kernel and function were stored together by `fork`, which still borrows the kernel.
                 unsafe { (work.invoke)(work.kernel, part) };
             }
+            self.platform.part_done(idx as usize);
             core::mem::forget(poison);
             self.running.fetch_sub(1, Ordering::Release);
         }

@@ -16,6 +16,7 @@
 )]
 
 pub mod code;
+pub mod control;
 pub mod descriptor;
 pub mod fence;
 pub mod inplace;

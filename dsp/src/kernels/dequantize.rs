@@ -1,35 +1,76 @@
-//! Blocks of 32 elements of any table or weight as f32, row layout and tiles: what GET_ROWS and the references read.
+//! Rows of any table or weight as blocks of 32 f32, row layout and tiles: what GET_ROWS and the references read.
 
 use hexloom_abi::DType;
 use hexloom_abi::tile::TileLayout;
 
 use crate::hvx::LANES;
 use crate::hvx::plain::f16_to_f32;
-use crate::tensor::{Span, Tensor};
+use crate::tensor::{Plain, Span, Tensor};
 
-/// Elements `32 * block ..` of row `index` (dimensions 1 to 3); zeros beyond the end of a row.
-#[inline(always)]
-pub(super) fn block(tensor: &Tensor<'_>, index: [usize; 3], block: usize) -> [f32; LANES] {
-    if tensor.shape().tiled {
-        return tiled(tensor, index, block);
+/// One row, made once and read block by block.
+pub(super) enum Blocks<'a> {
+    F32(Span<'a, f32>),
+    F16(Span<'a, u16>),
+    /// Quantised blocks side by side.
+    Row(DType, Span<'a, u8>),
+    Tiles(TileRow<'a>),
+}
+
+/// A row of a tiled weight.
+pub(super) struct TileRow<'a> {
+    dtype: DType,
+    /// The group of 32 rows.
+    group: Span<'a, u8>,
+    layout: TileLayout,
+    /// The row's place in the group.
+    lane: usize,
+}
+
+impl<'a> Blocks<'a> {
+    /// Row `index` (dimensions 1 to 3).
+    #[inline(always)]
+    pub(super) fn new(tensor: &Tensor<'a>, index: [usize; 3]) -> Self {
+        let dtype = tensor.dtype();
+        if tensor.shape().tiled
+            && let Some(layout) = TileLayout::new(dtype, tensor.shape().ne[0])
+        {
+            let [row, i2, i3] = index;
+            return Self::Tiles(TileRow {
+                dtype,
+                group: tensor.tile_group(row / LANES, [i2, i3]),
+                layout,
+                lane: row % LANES,
+            });
+        }
+        match dtype {
+            DType::F32 => Self::F32(tensor.row(index)),
+            DType::F16 => Self::F16(tensor.row(index)),
+            _ => Self::Row(dtype, tensor.row_bytes(index)),
+        }
     }
-    let start = block * LANES;
-    match tensor.dtype() {
-        DType::F32 => lanes(tensor.row::<f32>(index), start, |x| x),
-        DType::F16 => lanes(tensor.row::<u16>(index), start, f16_to_f32),
-        dtype => {
-            let bytes = dtype.block_bytes() as usize;
-            row_block(dtype, tensor.row_bytes(index).part(block * bytes, bytes))
+
+    /// Elements `32 * block ..`; zeros beyond the end of the row.
+    #[inline(always)]
+    pub(super) fn get(&self, block: usize) -> [f32; LANES] {
+        match self {
+            Self::F32(row) => widen(*row, block, |x| x),
+            Self::F16(row) => widen(*row, block, f16_to_f32),
+            Self::Row(dtype, bytes) => {
+                let size = dtype.block_bytes() as usize;
+                row_block(*dtype, bytes.part(block * size, size))
+            }
+            Self::Tiles(row) => row.get(block),
         }
     }
 }
 
 #[inline(always)]
-fn lanes<T: crate::tensor::Plain>(row: Span<'_, T>, start: usize, widen: impl Fn(T) -> f32) -> [f32; LANES] {
+fn widen<T: Plain>(row: Span<'_, T>, block: usize, to_f32: impl Fn(T) -> f32) -> [f32; LANES] {
+    let start = block * LANES;
     let row = row.part(start, (row.len() - start).min(LANES));
     let mut lanes = [0.0; LANES];
     for (idx, lane) in lanes.iter_mut().enumerate().take(row.len()) {
-        *lane = widen(row.get(idx));
+        *lane = to_f32(row.get(idx));
     }
     lanes
 }
@@ -37,8 +78,7 @@ fn lanes<T: crate::tensor::Plain>(row: Span<'_, T>, start: usize, widen: impl Fn
 /// A block in row layout: scale, then for `Q4_1` the minimum, then codes.
 #[inline(always)]
 fn row_block(dtype: DType, bytes: Span<'_, u8>) -> [f32; LANES] {
-    let half = |at: usize| f16_to_f32(u16::from_le_bytes([bytes.get(at), bytes.get(at + 1)]));
-    let scale = half(0);
+    let scale = half(bytes, 0);
     let nibble = |start: usize, idx: usize| {
         let byte = bytes.get(start + idx % 16);
         f32::from(if idx < 16 { byte & 15 } else { byte >> 4 })
@@ -46,42 +86,56 @@ fn row_block(dtype: DType, bytes: Span<'_, u8>) -> [f32; LANES] {
     match dtype {
         DType::Q4_0 => core::array::from_fn(|idx| scale * (nibble(2, idx) - 8.0)),
         DType::Q4_1 => {
-            let minimum = half(2);
+            let minimum = half(bytes, 2);
             core::array::from_fn(|idx| scale * nibble(4, idx) + minimum)
         }
         _ => core::array::from_fn(|idx| scale * f32::from(bytes.get(2 + idx).cast_signed())),
     }
 }
 
-/// A row's 32 elements of one tile.
+impl TileRow<'_> {
+    #[inline(always)]
+    fn get(&self, tile: usize) -> [f32; LANES] {
+        let code_bytes = self.layout.code_bytes as usize;
+        let scale_bytes = self.layout.scale_bytes as usize;
+        let codes = self.group.part(tile * code_bytes, code_bytes);
+        let scales = self
+            .group
+            .part(self.layout.scales_offset as usize + tile * scale_bytes, scale_bytes);
+        let scale = half(scales, 2 * self.lane);
+        let mut lanes = [0.0; LANES];
+        if self.dtype == DType::Q8_0 {
+            for (vector, lanes) in lanes.chunks_exact_mut(4).enumerate() {
+                for (lane, code) in lanes.iter_mut().zip(self.word(codes, vector)) {
+                    *lane = scale * (f32::from(code) - 128.0);
+                }
+            }
+            return lanes;
+        }
+        // Q4_0 subtracts 8 from the code, exactly; Q4_1 adds its minimum to the product.
+        let (zero, minimum) = match self.dtype {
+            DType::Q4_1 => (0.0, half(scales, 2 * (LANES + self.lane))),
+            _ => (8.0, 0.0),
+        };
+        for (vector, lanes) in lanes.chunks_exact_mut(8).enumerate() {
+            for (byte, code) in self.word(codes, vector).into_iter().enumerate() {
+                lanes[byte] = scale * (f32::from(code & 15) - zero) + minimum;
+                lanes[byte + 4] = scale * (f32::from(code >> 4) - zero) + minimum;
+            }
+        }
+        lanes
+    }
+
+    /// The row's four bytes of one vector of codes.
+    #[inline(always)]
+    fn word(&self, codes: Span<'_, u8>, vector: usize) -> [u8; 4] {
+        let word = codes.part(vector * 128 + 4 * self.lane, 4);
+        [word.get(0), word.get(1), word.get(2), word.get(3)]
+    }
+}
+
 #[inline(always)]
-fn tiled(tensor: &Tensor<'_>, [row, i2, i3]: [usize; 3], tile: usize) -> [f32; LANES] {
-    let Some(layout) = TileLayout::new(tensor.dtype(), tensor.ne()[0] as u32) else {
-        return [0.0; LANES];
-    };
-    let group = tensor.tile_group(row / LANES, [i2, i3]);
-    let lane = row % LANES;
-    let code_bytes = layout.code_bytes as usize;
-    let scale_bytes = layout.scale_bytes as usize;
-    let codes = group.part(tile * code_bytes, code_bytes);
-    let scales = group
-        .part(layout.scales_offset as usize + tile * scale_bytes, scale_bytes)
-        .cast::<u16>();
-    let scale = f16_to_f32(scales.get(lane));
-    if tensor.dtype() == DType::Q8_0 {
-        return core::array::from_fn(|k| {
-            let code = codes.get(k / 4 * 128 + 4 * lane + k % 4);
-            scale * (f32::from(code) - 128.0)
-        });
-    }
-    let code = |k: usize| {
-        let byte = codes.get(k / 8 * 128 + 4 * lane + k % 4);
-        f32::from(if k % 8 < 4 { byte & 15 } else { byte >> 4 })
-    };
-    if tensor.dtype() == DType::Q4_1 {
-        let minimum = f16_to_f32(scales.get(LANES + lane));
-        core::array::from_fn(|k| scale * code(k) + minimum)
-    } else {
-        core::array::from_fn(|k| scale * (code(k) - 8.0))
-    }
+fn half(bytes: Span<'_, u8>, at: usize) -> f32 {
+    let half = bytes.part(at, 2);
+    f16_to_f32(u16::from_le_bytes([half.get(0), half.get(1)]))
 }

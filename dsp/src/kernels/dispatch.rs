@@ -47,8 +47,8 @@ impl KernelSet {
 
 fn run<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
-        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary::binary::<I, P>(cx, args),
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I, P>(cx, args),
+        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary::binary::<I, P>(cx, args),
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => norm::norm::<I, P>(cx, args),
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             unary::unary::<I, P>(cx, args)

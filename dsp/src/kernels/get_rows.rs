@@ -7,8 +7,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use hexloom_abi::{DType, Status};
 
+use super::dequantize::Blocks;
 use super::rows::Row;
-use super::{Context, OpArgs, dequantize};
+use super::{Context, OpArgs};
 use crate::hvx::{self, Isa, Kernel, LANES, Part};
 use crate::platform::Platform;
 use crate::tensor::Tensor;
@@ -66,10 +67,9 @@ impl GetRows<'_> {
                 }
             }
             _ => {
-                let to = self.out.row::<f32>(to);
+                let (from, to) = (Blocks::new(&self.table, from), self.out.row::<f32>(to));
                 for block in 0..to.len() / LANES {
-                    let lanes = dequantize::block(&self.table, from, block);
-                    hvx::store::<I>(to, block * LANES, I::from_array(lanes));
+                    hvx::store::<I>(to, block * LANES, I::from_array(from.get(block)));
                 }
             }
         }

@@ -71,11 +71,7 @@ fn in_pieces<I: Isa, P: Platform>(
             count,
             to: rows,
         };
-        if prepare.is_small() {
-            I::invoke(&prepare, Part { idx: 0, count: 1 });
-        } else {
-            cx.run::<I, _>(&prepare)?;
-        }
+        cx.run_sized::<I, _>(&prepare, (count * rows.k()) as u64)?;
         cx.run::<I, _>(&Multiply {
             rows,
             products: products.map(|product| {

@@ -97,11 +97,6 @@ pub(super) struct Prepare<'a> {
 }
 
 impl Prepare<'_> {
-    /// Elements to prepare: below a few thousand, waking other threads costs more than it saves.
-    pub(super) fn is_small(&self) -> bool {
-        self.count * self.to.k < 16_384
-    }
-
     #[inline(always)]
     fn quantize_block<I: Isa>(&self, row: usize, block: usize, x: I::F32) {
         let amax = I::max_lane(math::abs::<I>(x));

@@ -241,3 +241,57 @@ impl Rope<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hexloom_abi::Opcode;
+
+    /// An op with the YaRN parameters.
+    fn yarn() -> Op {
+        let mut params = [0; 16];
+        (params[1], params[4]) = (128, 512);
+        let floats = [10_000.0f32, 1.4245, 0.7465, 1.4245, 32.0, 1.0];
+        for (param, value) in params[5..].iter_mut().zip(floats) {
+            *param = value.to_bits();
+        }
+        Op {
+            opcode: Opcode::Rope,
+            params,
+            srcs: [None; 10],
+            dsts: [None; 4],
+        }
+    }
+
+    /// Kernel and reference share [`Angles`], so it is held against the formulas written out once more.
+    #[test]
+    fn yarn_frequencies_follow_the_formulas() {
+        let angles = Angles::new(&yarn());
+        let [scale, ext, attn] = [1.4245f32, 0.7465, 1.4245].map(f64::from);
+        let expected = attn * (1.0 + 0.1 * (1.0 / scale).ln());
+        assert!((angles.magnitude - expected).abs() < 1e-12);
+        // 128 ln(512 / (32 * 2 pi)) / (2 ln 10000) = 6.49 and 128 ln(512 / (2 pi)) / (2 ln 10000) = 30.58.
+        assert_eq!(angles.ramp, [6.0, 31.0]);
+        let mut power = 1.0;
+        for pair in 0..64 {
+            let plain = 10_000f64.powf(-2.0 * f64::from(pair) / 128.0) / 1.5;
+            let kept = 1.0 - ((f64::from(pair) - 6.0) / 25.0).clamp(0.0, 1.0);
+            let expected = scale * plain * (1.0 - kept * ext) + plain * kept * ext;
+            let got = angles.frequency(pair as usize, power, 1.5);
+            assert!(
+                (got - expected).abs() <= 1e-13 * expected,
+                "pair {pair}: {got}, not {expected}"
+            );
+            power *= angles.ratio;
+        }
+    }
+
+    #[test]
+    fn without_extension_only_the_scale_counts() {
+        let mut op = yarn();
+        op.params[7] = 0;
+        let angles = Angles::new(&op);
+        assert_eq!(angles.magnitude, f64::from(1.4245f32));
+        assert_eq!(angles.frequency(3, 0.5, 2.0), f64::from(1.4245f32) * 0.25);
+    }
+}

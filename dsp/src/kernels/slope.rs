@@ -17,3 +17,22 @@ pub(super) fn slope(max_bias: f32, n_heads: usize, head: usize) -> f32 {
     };
     real::exp(-f64::from(max_bias) * steps / whole as f64 * core::f64::consts::LN_2) as f32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::slope;
+
+    #[test]
+    fn heads_take_powers_of_two() {
+        for head in 0..8 {
+            let expected = 0.5f32.powi(head as i32 + 1);
+            assert!((slope(8.0, 8, head) - expected).abs() <= 1e-7 * expected);
+            assert_eq!(slope(0.0, 8, head), 1.0);
+        }
+        // Twelve heads: eight as above, then 2^-0.5, 2^-1.5, 2^-2.5, 2^-3.5.
+        for head in 0..4 {
+            let expected = 0.5f32.powf(head as f32 + 0.5);
+            assert!((slope(8.0, 12, 8 + head) - expected).abs() <= 1e-6 * expected);
+        }
+    }
+}

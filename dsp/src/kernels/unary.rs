@@ -68,7 +68,7 @@ impl Formula for Silu {
 impl Formula for Gelu {
     #[inline(always)]
     fn apply<I: Isa>(&self, x: I::F32) -> I::F32 {
-        const TWO_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+        const TWO_SQRT_2_OVER_PI: f32 = core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::SQRT_2;
         let cubic = I::add(I::splat(1.0), I::mul(I::splat(0.044_715), I::mul(x, x)));
         let inner = I::mul(I::mul(I::splat(TWO_SQRT_2_OVER_PI), x), cubic);
         I::mul(x, math::sigmoid::<I>(inner))

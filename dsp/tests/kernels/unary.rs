@@ -94,7 +94,7 @@ fn unary_special() -> impl Iterator<Item = Case> {
 
 fn gated_dense() -> impl Iterator<Item = Case> {
     SHAPES.into_iter().flat_map(|ne @ [n0, n1, n2, n3]| {
-        LIMITS.into_iter().flat_map(move |limit| {
+        [8.0, 1e4].into_iter().flat_map(move |limit| {
             let both = Spec::f32([2 * n0, n1, n2, n3]).range(limit);
             let one = Spec::f32(ne).range(limit);
             halves(both, Spec::f32(ne)).chain(pairs(one.clone(), one, Spec::f32(ne)))

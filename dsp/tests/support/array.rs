@@ -196,9 +196,10 @@ impl Array {
 
     /// The tensor that kernels see.
     pub(crate) fn tensor(&mut self) -> Tensor<'_> {
-        let base = self.base;
-        // SAFETY: `base` and `extent` lie in `memory`, which this borrow keeps; the base is aligned by construction.
-        unsafe { Tensor::new(self.bytes_mut().as_mut_ptr().add(base), self.shape) }
+        let (base, shape) = (self.base, self.shape);
+        let bytes = &mut self.bytes_mut()[base..];
+        // SAFETY: `extent` bytes from `base` lie in `memory`, which this borrow keeps; the base is aligned by construction.
+        unsafe { Tensor::new(bytes.as_mut_ptr(), shape) }
     }
 
     /// Bytes of every element (or block), side by side in storage order.

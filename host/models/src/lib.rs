@@ -5,6 +5,7 @@
 
 pub mod chat;
 pub mod error;
+pub mod generate;
 pub mod gguf;
 pub mod llama;
 pub mod log_probs;

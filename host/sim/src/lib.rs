@@ -17,9 +17,9 @@ mod window;
 use std::sync::Arc;
 
 use hexloom::transport::{Connection, HwInfo, SharedMemory, Transport, TransportError};
-pub use hexloom_dsp::KernelSet;
 
 pub use fault::{FaultKind, FaultPlan, Garbage};
+pub use hexloom_dsp::KernelSet;
 pub use null::NullTransport;
 
 /// What the simulated DSP is like.
@@ -63,6 +63,11 @@ impl SimTransport {
     pub fn new(options: SimOptions) -> Self {
         Self { options }
     }
+
+    /// The kernels that its sessions run, unless they ask for the references.
+    pub fn kernels(&self) -> KernelSet {
+        self.options.kernels.unwrap_or_else(dsp::best_kernels)
+    }
 }
 
 impl Transport for SimTransport {
@@ -71,7 +76,7 @@ impl Transport for SimTransport {
     }
 
     fn alloc(&self, bytes: u64) -> Result<SharedMemory, TransportError> {
-        memory::alloc(bytes)
+        hexloom::transport::memfd::alloc(bytes)
     }
 
     fn open(&self, core: u32) -> Result<Arc<dyn Connection>, TransportError> {

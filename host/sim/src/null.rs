@@ -9,7 +9,6 @@ use hexloom_abi::{BatchReply, BatchRequest, StartRequest, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::SimOptions;
-use crate::memory;
 use crate::platform::lock;
 
 /// Answers every batch with "ok" and leaves every output as it was.
@@ -27,7 +26,7 @@ impl Transport for NullTransport {
     }
 
     fn alloc(&self, bytes: u64) -> Result<SharedMemory, TransportError> {
-        memory::alloc(bytes)
+        hexloom::transport::memfd::alloc(bytes)
     }
 
     fn open(&self, _core: u32) -> Result<Arc<dyn Connection>, TransportError> {

@@ -88,27 +88,35 @@ impl DynamicAllocator {
     /// Gives a range back and joins it with free neighbours.
     pub fn free(&mut self, at: Address, bytes: u64) {
         let free = &mut self.chunks[at.chunk as usize].free;
-        let next = free.iter().position(|b| b.offset >= at.offset).unwrap_or(free.len());
         let end = at.offset + bytes;
-        let joins_next = free.get(next).is_some_and(|b| b.offset == end);
-        let joins_last = next > 0 && free[next - 1].offset + free[next - 1].bytes == at.offset;
-        match (joins_last, joins_next) {
-            (true, true) => {
-                free[next - 1].bytes += bytes + free[next].bytes;
-                free.remove(next);
+        // A block without bytes, left by a tensor without bytes, both ends and begins at its offset.
+        let neighbour = free
+            .iter()
+            .position(|b| b.offset + b.bytes == at.offset || b.offset == end);
+        match neighbour {
+            Some(i) if free[i].offset + free[i].bytes == at.offset => {
+                free[i].bytes += bytes;
+                join_next(free, i);
             }
-            (true, false) => free[next - 1].bytes += bytes,
-            (false, true) => {
-                free[next].offset = at.offset;
-                free[next].bytes += bytes;
-            }
-            (false, false) => free.insert(
-                next,
-                Block {
+            Some(i) => {
+                free[i] = Block {
                     offset: at.offset,
-                    bytes,
-                },
-            ),
+                    bytes: free[i].bytes + bytes,
+                };
+                if i > 0 {
+                    join_next(free, i - 1);
+                }
+            }
+            None => {
+                let next = free.partition_point(|b| b.offset < at.offset);
+                free.insert(
+                    next,
+                    Block {
+                        offset: at.offset,
+                        bytes,
+                    },
+                );
+            }
         }
     }
 
@@ -164,5 +172,16 @@ impl DynamicAllocator {
         chunk.free.clear();
         chunk.free.push(Block { offset: 0, bytes: room });
         Ok(idx)
+    }
+}
+
+/// Joins block `i` with the one behind it if they touch.
+fn join_next(free: &mut Vec<Block>, i: usize) {
+    if free
+        .get(i + 1)
+        .is_some_and(|b| b.offset == free[i].offset + free[i].bytes)
+    {
+        free[i].bytes += free[i + 1].bytes;
+        free.remove(i + 1);
     }
 }

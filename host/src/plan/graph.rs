@@ -228,9 +228,14 @@ impl Graph {
         self.planned(tensor.0)
     }
 
-    pub(crate) fn planned(&self, idx: u32) -> bool {
+    /// Planned, or would be if it had bytes.
+    pub(crate) fn owned(&self, idx: u32) -> bool {
         let t = &self.tensors[idx as usize];
-        t.root == idx && t.bytes != 0 && !t.flags.has(Flags::EXTERNAL)
+        t.root == idx && !t.flags.has(Flags::EXTERNAL)
+    }
+
+    pub(crate) fn planned(&self, idx: u32) -> bool {
+        self.owned(idx) && self.tensors[idx as usize].bytes != 0
     }
 
     pub(crate) fn operands_of(&self, node: &Node) -> &[TensorId] {

@@ -98,7 +98,7 @@ pub(crate) fn operand_to_replace(
     same_bytes: impl Fn(u64, u64) -> bool,
 ) -> Option<u32> {
     let mask = node.in_place;
-    if mask.0 == 0 || life.start[node.dst as usize] != step || !graph.planned(node.dst) {
+    if mask.0 == 0 || life.start[node.dst as usize] != step || !graph.owned(node.dst) {
         return None;
     }
     let operands = graph.operands_of(node);
@@ -112,7 +112,7 @@ pub(crate) fn operand_to_replace(
             let root = &graph.tensors[t.root as usize];
             let is_view = t.root != operand.0;
             // The last step is the cheap test that most operands fail.
-            if life.last[t.root as usize] != step || !graph.planned(t.root) || root.kind != dst.kind {
+            if life.last[t.root as usize] != step || !graph.owned(t.root) || root.kind != dst.kind {
                 return None;
             }
             if t.view_offset != 0 || t.root == node.dst {

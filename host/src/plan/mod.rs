@@ -11,9 +11,13 @@ mod error;
 mod graph;
 mod lifetimes;
 mod limits;
+mod memory;
 mod offline;
 mod online;
+mod peak;
+mod problem;
 mod result;
+pub mod svg;
 pub mod text;
 mod validate;
 
@@ -22,8 +26,12 @@ pub use error::{GraphChange, PlanError};
 pub use graph::{Flags, Graph, InPlace, MAX_OPERANDS, TensorId, TensorSpec};
 pub use lifetimes::Unread;
 pub use limits::{Limits, MAX_BYTES};
+pub use memory::{GraphMemory, MakeBuffer, Mode};
 pub use offline::Planner;
+pub use offline::pack::Budget;
 pub use online::OnlinePlanner;
+pub use peak::Peak;
+pub use problem::{Packing, Problem, ProblemBuffer, ProblemCause, ProblemError, ProblemOverlap};
 pub use result::{KindPlan, Method, Placement, Plan};
 pub use validate::{Fault, validate};
 

@@ -5,15 +5,15 @@
 
 use super::dynamic::{Address, DynamicAllocator};
 use super::error::PlanError;
-use super::graph::{Flags, Graph, TensorId};
-use super::lifetimes::{Lifetimes, Reuse, Unread, operand_to_replace};
+use super::graph::{Flags, Graph, Node, TensorId};
+use super::lifetimes::{FOREVER, Lifetimes, Reuse, Unread, operand_to_replace};
 use super::limits::Limits;
 use super::result::{KindPlan, Method, NOWHERE, Plan, StructureKey};
 
 /// Plans graphs in graph order; keeps its memory from one graph to the next.
 #[derive(Debug, Clone, Default)]
 pub struct OnlinePlanner {
-    pub(crate) life: Lifetimes,
+    life: Lifetimes,
     allocators: Vec<DynamicAllocator>,
 }
 
@@ -34,8 +34,7 @@ impl OnlinePlanner {
         let mut places = vec![NOWHERE; graph.tensors.len()];
         let mut room = vec![0; graph.tensors.len()];
         check(graph, limits, &mut room)?;
-        self.life.compute(graph, unread);
-        let peaks = self.place(graph, limits, &room, &mut places)?;
+        let peaks = self.place(graph, limits, unread, &room, &mut places)?;
         let kind = |chunks: Vec<u64>| match chunks.is_empty() {
             true => KindPlan::empty(),
             false => KindPlan {
@@ -55,14 +54,16 @@ impl OnlinePlanner {
         })
     }
 
-    /// Places every planned tensor under the lifetimes computed before; returns chunk sizes per kind.
+    /// Places every planned tensor and returns chunk sizes per kind.
     pub(crate) fn place(
         &mut self,
         graph: &Graph,
         limits: &[Limits],
+        unread: Unread,
         room: &[u64],
         places: &mut [Address],
     ) -> Result<Vec<Vec<u64>>, PlanError> {
+        self.life.compute(graph, unread);
         self.allocators.truncate(limits.len());
         for (idx, &l) in limits.iter().enumerate() {
             match self.allocators.get_mut(idx) {
@@ -70,118 +71,159 @@ impl OnlinePlanner {
                 None => self.allocators.push(DynamicAllocator::new(l)),
             }
         }
-        self.place_leaves(graph, limits, room, places)?;
+        let OnlinePlanner { life, allocators } = self;
+        let with_empty = unread == Unread::Kept && graph.tensors.iter().any(|t| t.bytes == 0);
+        let mut run = Run {
+            graph,
+            limits,
+            room,
+            places,
+            life,
+            allocators,
+            with_empty,
+        };
+        run.place_leaves()?;
         for (step, node) in (1..).zip(&graph.nodes) {
-            self.place_result(graph, limits, room, places, node, step)?;
+            run.place_result(node, step)?;
             for operand in graph.operands_of(node) {
-                self.free_if_last(graph, room, places, graph.tensors[operand.0 as usize].root, step);
+                run.free_if_last(graph.tensors[operand.0 as usize].root, step);
             }
-            self.free_if_last(graph, room, places, graph.tensors[node.dst as usize].root, step);
+            run.free_if_last(graph.tensors[node.dst as usize].root, step);
         }
-        Ok(self.allocators.iter().map(|a| a.peaks().collect()).collect())
+        if with_empty {
+            run.forget_empty();
+        }
+        let kinds = self.allocators.iter().zip(0..);
+        kinds
+            .map(|(a, kind)| within_range(graph, room, kind, a.peaks().filter(|&p| p != 0).collect()))
+            .collect()
+    }
+}
+
+/// One pass over a graph.
+struct Run<'a> {
+    graph: &'a Graph,
+    limits: &'a [Limits],
+    room: &'a [u64],
+    places: &'a mut [Address],
+    life: &'a mut Lifetimes,
+    allocators: &'a mut [DynamicAllocator],
+    /// Tensors without bytes take part as well. They end up nowhere, but ggml asks a block for each, which
+    /// changes what it chooses for others; without them its totals could not be equalled.
+    with_empty: bool,
+}
+
+impl Run<'_> {
+    fn takes_part(&self, idx: u32) -> bool {
+        self.room[idx as usize] != 0 || (self.with_empty && self.graph.owned(idx))
     }
 
-    fn place_leaves(
-        &mut self,
-        graph: &Graph,
-        limits: &[Limits],
-        room: &[u64],
-        places: &mut [Address],
-    ) -> Result<(), PlanError> {
-        let leaves = graph
-            .tensors
-            .iter()
-            .enumerate()
-            .filter(|(_, t)| t.leaf)
-            .map(|(idx, _)| idx as u32);
-        for idx in leaves {
-            if room[idx as usize] != 0 {
-                places[idx as usize] = self.alloc(graph, limits, room, idx)?;
+    fn place_leaves(&mut self) -> Result<(), PlanError> {
+        for (idx, t) in (0..).zip(&self.graph.tensors) {
+            if t.leaf {
+                self.place_once(idx)?;
             }
         }
-        for node in &graph.nodes {
-            if graph.tensors[node.dst as usize].flags.has(Flags::INPUT) {
-                self.place_once(graph, limits, room, places, node.dst)?;
+        for node in &self.graph.nodes {
+            if self.graph.tensors[node.dst as usize].flags.has(Flags::INPUT) {
+                self.place_once(node.dst)?;
             }
         }
-        for idx in 0..graph.tensors.len() as u32 {
-            self.free_if_last(graph, room, places, idx, 0);
+        for idx in 0..self.graph.tensors.len() as u32 {
+            self.free_if_last(idx, 0);
         }
         Ok(())
     }
 
-    fn place_result(
-        &mut self,
-        graph: &Graph,
-        limits: &[Limits],
-        room: &[u64],
-        places: &mut [Address],
-        node: &super::graph::Node,
-        step: u32,
-    ) -> Result<(), PlanError> {
+    fn place_result(&mut self, node: &Node, step: u32) -> Result<(), PlanError> {
         // Read before it is made: such a tensor has its place from its first reader on.
-        for operand in graph.operands_of(node) {
-            let root = graph.tensors[operand.0 as usize].root;
-            if places[root as usize] == NOWHERE {
-                self.place_once(graph, limits, room, places, root)?;
-            }
+        for operand in self.graph.operands_of(node) {
+            self.place_once(self.graph.tensors[operand.0 as usize].root)?;
         }
         let dst = node.dst as usize;
-        if room[dst] == 0 || places[dst] != NOWHERE {
+        if !self.takes_part(node.dst) || self.places[dst] != NOWHERE {
             return Ok(());
         }
-        match operand_to_replace(graph, &self.life, node, step, Reuse::Plain, |_, _| true) {
+        match operand_to_replace(self.graph, self.life, node, step, Reuse::Plain, |_, _| true) {
             Some(root) => {
-                let at = places[root as usize];
-                places[dst] = at;
-                let surplus = room[root as usize] - room[dst];
+                let at = self.places[root as usize];
+                self.places[dst] = at;
+                let surplus = self.room[root as usize] - self.room[dst];
                 if surplus != 0 {
                     let tail = Address {
                         chunk: at.chunk,
-                        offset: at.offset + room[dst],
+                        offset: at.offset + self.room[dst],
                     };
-                    self.allocators[graph.tensors[dst].kind as usize].free(tail, surplus);
+                    self.allocators[self.graph.tensors[dst].kind as usize].free(tail, surplus);
                 }
                 self.life.last[root as usize] = 0;
+                Ok(())
             }
-            None => places[dst] = self.alloc(graph, limits, room, node.dst)?,
+            None => self.place_once(node.dst),
         }
-        Ok(())
     }
 
-    fn place_once(
-        &mut self,
-        graph: &Graph,
-        limits: &[Limits],
-        room: &[u64],
-        places: &mut [Address],
-        idx: u32,
-    ) -> Result<(), PlanError> {
-        if room[idx as usize] != 0 && places[idx as usize] == NOWHERE {
-            places[idx as usize] = self.alloc(graph, limits, room, idx)?;
+    fn place_once(&mut self, idx: u32) -> Result<(), PlanError> {
+        if self.places[idx as usize] != NOWHERE || !self.takes_part(idx) {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn alloc(&mut self, graph: &Graph, limits: &[Limits], room: &[u64], idx: u32) -> Result<Address, PlanError> {
-        let kind = graph.tensors[idx as usize].kind as usize;
-        let bytes = room[idx as usize];
-        self.allocators[kind].alloc(bytes).map_err(|_| PlanError::OutOfChunks {
-            tensor: graph.name(TensorId(idx)).to_owned(),
+        let kind = self.graph.tensors[idx as usize].kind as usize;
+        let bytes = self.room[idx as usize];
+        self.places[idx as usize] = self.allocators[kind].alloc(bytes).map_err(|_| PlanError::OutOfChunks {
+            tensor: self.graph.name(TensorId(idx)).to_owned(),
             bytes,
-            chunk_bytes: limits[kind].chunk_bytes,
-            max_chunks: limits[kind].max_chunks,
-        })
+            chunk_bytes: self.limits[kind].chunk_bytes,
+            max_chunks: self.limits[kind].max_chunks,
+        })?;
+        Ok(())
     }
 
     /// Frees `root` if `step` is its last, and makes sure that it happens once.
-    fn free_if_last(&mut self, graph: &Graph, room: &[u64], places: &[Address], root: u32, step: u32) {
+    fn free_if_last(&mut self, root: u32, step: u32) {
         let idx = root as usize;
-        if self.life.last[idx] == step && room[idx] != 0 && places[idx] != NOWHERE {
-            self.allocators[graph.tensors[idx].kind as usize].free(places[idx], room[idx]);
-            self.life.last[idx] = super::lifetimes::FOREVER;
+        if self.life.last[idx] == step && self.places[idx] != NOWHERE {
+            self.allocators[self.graph.tensors[idx].kind as usize].free(self.places[idx], self.room[idx]);
+            self.life.last[idx] = FOREVER;
         }
     }
+
+    /// Takes the places of tensors without bytes back, and the chunks that held nothing else.
+    fn forget_empty(&mut self) {
+        let fewer = |a: &DynamicAllocator| {
+            let filled = a
+                .peaks()
+                .scan(0, |n, peak| Some(std::mem::replace(n, *n + u32::from(peak != 0))));
+            filled.collect::<Vec<u32>>()
+        };
+        let renumbered: Vec<Vec<u32>> = self.allocators.iter().map(fewer).collect();
+        for (idx, t) in self.graph.tensors.iter().enumerate() {
+            let at = &mut self.places[idx];
+            if self.room[idx] == 0 {
+                *at = NOWHERE;
+            } else {
+                at.chunk = renumbered[t.kind as usize][at.chunk as usize];
+            }
+        }
+    }
+}
+
+/// `chunks` if their sum is a number, else an error that names the largest tensor of the kind.
+pub(crate) fn within_range(graph: &Graph, room: &[u64], kind: u8, chunks: Vec<u64>) -> Result<Vec<u64>, PlanError> {
+    let total = chunks.iter().try_fold(0u64, |sum, &c| sum.checked_add(c));
+    if total.is_some() {
+        return Ok(chunks);
+    }
+    let of_kind = (0..).zip(&graph.tensors).filter(|(_, t)| t.kind == kind);
+    let largest = of_kind
+        .map(|(idx, _)| idx)
+        .max_by_key(|&idx| room[idx as usize])
+        .unwrap_or(0);
+    let (tensor, bytes) = (graph.name(TensorId(largest)).to_owned(), room[largest as usize]);
+    Err(PlanError::OffsetOverflow {
+        tensor,
+        bytes,
+        offset: u64::MAX - bytes,
+    })
 }
 
 /// Checks limits and sizes once, and fills `room` with rounded sizes (0 for what is not planned).
@@ -190,7 +232,7 @@ pub(crate) fn check(graph: &Graph, limits: &[Limits], room: &mut [u64]) -> Resul
         l.check(kind)?;
     }
     for ((idx, t), room) in (0..).zip(&graph.tensors).zip(room) {
-        if !graph.planned(idx) {
+        if !graph.owned(idx) {
             continue;
         }
         let name = || graph.name(TensorId(idx)).to_owned();

@@ -122,7 +122,7 @@ impl Plan {
         if StructureKey::of(graph) != self.key {
             return Err(GraphChange::Structure);
         }
-        let grown = |(t, room): (&super::graph::Tensor, &u64)| t.bytes > *room;
+        let grown = |(t, room): (&super::graph::Tensor, &u64)| *room != 0 && t.bytes > *room;
         match graph.tensors.iter().zip(&self.room).position(grown) {
             None => Ok(()),
             Some(idx) => Err(GraphChange::Grown {
@@ -143,10 +143,11 @@ impl StructureKey {
         let mut key = Self([0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03]);
         key.mix(graph.tensors.len() as u64);
         for t in &graph.tensors {
-            // Where a view into external memory starts does not matter, and moves at every decode step.
-            let shifted = t.view_offset != 0 && !t.flags.has(Flags::EXTERNAL);
+            // External memory is none of the plan's business, and views into it move at every decode step.
+            let ours = !t.flags.has(Flags::EXTERNAL);
+            let shifted = ours && t.view_offset != 0;
             let bits = u64::from(t.flags.bits()) | u64::from(t.kind) << 8;
-            let bools = u64::from(t.leaf) << 16 | u64::from(shifted) << 17 | u64::from(t.bytes == 0) << 18;
+            let bools = u64::from(t.leaf) << 16 | u64::from(shifted) << 17 | u64::from(ours && t.bytes == 0) << 18;
             key.mix(u64::from(t.root) << 32 | bits | bools);
         }
         for node in &graph.nodes {

@@ -146,6 +146,10 @@ impl Link {
         slot.is_of(&self.slots)
     }
 
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.slots.memory().bytes()
+    }
+
     pub(crate) fn pinned_fd(&self) -> u32 {
         self.slots.memory().fd()
     }

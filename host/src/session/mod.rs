@@ -138,6 +138,11 @@ impl Session {
         &self.shared.options
     }
 
+    /// Bytes of the queue-and-fence buffer, which is mapped as long as the session is open.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.link().map_or(0, |link| link.pinned_bytes())
+    }
+
     /// Nanoseconds spent inside transport calls that send and receive batches, since the session was opened.
     pub fn transport_ns(&self) -> u64 {
         self.link().map_or(0, |link| link.queue().transport_ns())

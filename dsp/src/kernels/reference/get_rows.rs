@@ -3,8 +3,9 @@
 use hexloom_abi::{DType, Status};
 
 use super::element::{indices, put};
+use crate::kernels::OpArgs;
+use crate::kernels::dequantize::Blocks;
 use crate::kernels::get_rows::{check, table_row};
-use crate::kernels::{OpArgs, dequantize};
 
 pub(super) fn get_rows(args: &OpArgs<'_>) -> Result<(), Status> {
     let (table, chosen, out) = (args.src(0)?, args.src(1)?, args.dst(0)?);
@@ -16,7 +17,7 @@ pub(super) fn get_rows(args: &OpArgs<'_>) -> Result<(), Status> {
             let value = table.element::<i32>(i0, from).get(0);
             out.element::<i32>(i0, [i1, i2, i3]).set(0, value);
         } else {
-            let value = dequantize::block(&table, from, i0 / 32)[i0 % 32];
+            let value = Blocks::new(&table, from).get(i0 / 32)[i0 % 32];
             put(&out, to, f64::from(value));
         }
     }

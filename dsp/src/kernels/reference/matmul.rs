@@ -6,7 +6,7 @@ use hexloom_abi::{Opcode, Status};
 
 use crate::hvx::plain::Plain;
 use crate::hvx::{Isa, Kernel, LANES, Part};
-use crate::kernels::dequantize;
+use crate::kernels::dequantize::Blocks;
 use crate::kernels::rows::Row;
 use crate::kernels::{Context, OpArgs};
 use crate::platform::Platform;
@@ -40,35 +40,40 @@ impl Kernel for Product<'_> {
     #[inline(always)]
     fn run<I: Isa>(&self, part: Part) {
         for row in part.range(self.out.ne()[0]) {
-            for first in (0..self.x.rows()).step_by(ROWS) {
-                self.some_rows(row, first, ROWS.min(self.x.rows() - first));
+            let mut first = 0;
+            while first < self.x.rows() {
+                first += self.some_rows(row, first);
             }
         }
     }
 }
 
 impl Product<'_> {
-    /// Weight row `row` with `count` activation rows from `first`.
-    fn some_rows(&self, row: usize, first: usize, count: usize) {
-        let [k, _, w2, w3] = self.weight.ne();
+    /// The weight matrix that activation row `act_row` meets.
+    fn matrix(&self, act_row: usize) -> [usize; 2] {
+        let [_, _, w2, w3] = self.weight.ne();
         let [_, _, x2, x3] = self.x.ne();
-        let matrix = |act_row: usize| {
-            let [_, i2, i3] = self.x.row_index(act_row);
-            [i2 / (x2 / w2), i3 / (x3 / w3)]
-        };
+        let [_, i2, i3] = self.x.row_index(act_row);
+        [i2 / (x2 / w2), i3 / (x3 / w3)]
+    }
+
+    /// Weight row `row` with up to sixteen activation rows from `first` that meet the same matrix; returns how many.
+    fn some_rows(&self, row: usize, first: usize) -> usize {
+        let matrix = self.matrix(first);
+        let end = self.x.rows().min(first + ROWS);
+        let count = (first..end)
+            .take_while(|&act_row| self.matrix(act_row) == matrix)
+            .count();
+        let weight = Blocks::new(&self.weight, [row, matrix[0], matrix[1]]);
+        let x: [Row<'_>; ROWS] =
+            core::array::from_fn(|idx| Row::new(&self.x, self.x.row_index((first + idx).min(end - 1))));
         let mut sums = [[0.0f64; LANES]; ROWS];
-        for block in 0..k.div_ceil(LANES) {
-            let mut current = None;
-            let mut weight = [0.0; LANES];
-            for (idx, sums) in sums.iter_mut().enumerate().take(count) {
-                let at = matrix(first + idx);
-                if current != Some(at) {
-                    weight = dequantize::block(&self.weight, [row, at[0], at[1]], block);
-                    current = Some(at);
-                }
-                let x = Row::new(&self.x, self.x.row_index(first + idx)).load::<Plain>(block * LANES, 0.0);
-                for (sum, (w, x)) in sums.iter_mut().zip(weight.iter().zip(&x)) {
-                    *sum += f64::from(*w) * f64::from(*x);
+        for block in 0..self.weight.ne()[0].div_ceil(LANES) {
+            let weight = weight.get(block).map(f64::from);
+            for (x, sums) in x.iter().zip(&mut sums).take(count) {
+                let x = x.load::<Plain>(block * LANES, 0.0);
+                for lane in 0..LANES {
+                    sums[lane] += weight[lane] * f64::from(x[lane]);
                 }
             }
         }
@@ -82,5 +87,6 @@ impl Product<'_> {
             let sum = sums.iter().sum::<f64>() + f64::from(addend);
             self.out.row::<f32>(index).set(row, sum as f32);
         }
+        count
     }
 }

@@ -19,8 +19,8 @@ use crate::platform::Platform;
 
 pub(super) fn run<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
-        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => elementwise::binary(args),
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul(cx, args),
+        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => elementwise::binary(args),
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => row::norm(args),
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             elementwise::unary(args)

@@ -10,5 +10,5 @@ mod forward;
 mod weights;
 
 pub use config::LlamaConfig;
-pub use context::Context;
-pub use weights::{Model, Progress};
+pub use context::{BATCH_TOKENS, Context};
+pub use weights::{Model, Progress, WeightPlan};

@@ -64,28 +64,37 @@ impl Model {
     pub fn load(gguf: &Gguf, session: &Session, progress: Progress<'_>) -> Result<Self, ModelError> {
         let config = LlamaConfig::from_gguf(gguf)?;
         let pending = pending(gguf, &config)?;
-        let plan = plan(&pending, session.options().buffer_bytes_max);
+        let model = Self::place(config, &pending, session)?;
+        write_all(gguf, &pending, &model, progress)?;
+        Ok(model)
+    }
+
+    /// Gives every weight its place and leaves its bytes zero: all that a planner needs of a model, at no cost.
+    pub fn reserve(gguf: &Gguf, session: &Session) -> Result<Self, ModelError> {
+        let config = LlamaConfig::from_gguf(gguf)?;
+        let pending = pending(gguf, &config)?;
+        Self::place(config, &pending, session)
+    }
+
+    fn place(config: LlamaConfig, pending: &[Pending<'_>], session: &Session) -> Result<Self, ModelError> {
+        let plan = plan(pending, session.options().buffer_bytes_max);
         let buffers = plan.layout.buffer_bytes.iter().enumerate();
         let buffers: Vec<Buffer> = buffers
             .map(|(idx, &bytes)| session.alloc(&format!("weights {idx}"), bytes))
             .collect::<Result<_, MapError>>()?;
-        let places = plan.layout.places.iter();
-        let weights: Vec<Weight> = pending
-            .iter()
-            .zip(places)
-            .map(|(pending, place)| Weight {
+        let weights = pending.iter().zip(&plan.layout.places).map(|(pending, place)| {
+            let weight = Weight {
                 dtype: pending.dtype,
                 ne: pending.ne,
                 buffer: buffers[place.buffer].clone(),
                 offset: place.offset,
-            })
-            .collect();
-        write_all(gguf, &pending, &weights, plan.bytes, progress)?;
-        let names = pending.iter().map(|pending| pending.source.name().to_owned());
+            };
+            (pending.source.name().to_owned(), weight)
+        });
         Ok(Self {
             config,
             session: session.clone(),
-            weights: names.zip(weights).collect(),
+            weights: weights.collect(),
             bytes: plan.bytes,
         })
     }
@@ -253,13 +262,8 @@ fn plan(pending: &[Pending<'_>], cap: u64) -> WeightPlan {
 }
 
 /// Repacks and writes everything, on all processors; the file's pages are given back as soon as they are used.
-fn write_all(
-    gguf: &Gguf,
-    pending: &[Pending<'_>],
-    weights: &[Weight],
-    total: u64,
-    progress: Progress<'_>,
-) -> Result<(), ModelError> {
+fn write_all(gguf: &Gguf, pending: &[Pending<'_>], model: &Model, progress: Progress<'_>) -> Result<(), ModelError> {
+    let total = model.bytes;
     let next = AtomicUsize::new(0);
     let done = AtomicU64::new(0);
     let failure = Mutex::new(None);
@@ -267,9 +271,10 @@ fn write_all(
         let mut group = Vec::new();
         loop {
             let idx = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(pending), Some(weight)) = (pending.get(idx), weights.get(idx)) else {
+            let Some(pending) = pending.get(idx) else {
                 return;
             };
+            let weight = &model.weights[pending.source.name()];
             for piece in 0..pending.n_pieces() {
                 match pending.write_piece(piece, weight, &mut group) {
                     Ok(bytes) => {

@@ -14,6 +14,8 @@ pub(crate) struct Conflicts {
     others: Vec<u32>,
     pairs: Vec<(u32, u32)>,
     live: Vec<u32>,
+    /// So many buffers live together that going through all of them beats sorting a buffer's own.
+    dense: bool,
 }
 
 impl Conflicts {
@@ -35,6 +37,10 @@ impl Conflicts {
             self.first[new as usize] += self.live.len() as u32;
             self.live.push(new);
         }
+        self.dense = self.pairs.len() > buffers.len() * buffers.len() / 12;
+        if self.dense {
+            return true;
+        }
         let mut end = 0;
         for f in &mut self.first {
             end += *f;
@@ -52,7 +58,11 @@ impl Conflicts {
         true
     }
 
-    pub(crate) fn of(&self, buffer: u32) -> &[u32] {
+    pub(crate) fn per_buffer(&self) -> usize {
+        self.pairs.len() / self.first.len().max(1)
+    }
+
+    fn of(&self, buffer: u32) -> &[u32] {
         let i = buffer as usize;
         &self.others[self.first[i] as usize..self.first[i + 1] as usize]
     }
@@ -67,6 +77,8 @@ pub(crate) struct Placed {
     caps: Vec<u64>,
     /// Ranges taken around the buffer at hand: chunk, start, end.
     taken: Vec<(u32, u64, u64)>,
+    /// All ranges taken, by address, with their buffers; kept only when most buffers live together.
+    by_address: Vec<((u32, u64, u64), u32)>,
 }
 
 const UNPLACED: Address = Address {
@@ -93,6 +105,7 @@ impl Placed {
         self.at.resize(buffers, UNPLACED);
         self.chunks.clear();
         self.caps.clear();
+        self.by_address.clear();
     }
 
     /// Places all buffers in `order`, in whichever chunk suits best; on failure says which found no place.
@@ -114,7 +127,7 @@ impl Placed {
                 Some(at) => at,
                 None => self.open_chunk(bytes, limits).ok_or(idx)?,
             };
-            self.put(idx, at, bytes);
+            self.put(idx, at, bytes, conflicts.dense);
         }
         Ok(())
     }
@@ -140,7 +153,7 @@ impl Placed {
                 self.gather(buffers, conflicts, idx);
                 let bytes = buffers[idx as usize].bytes;
                 if let Some(at) = self.best_spot(bytes, limits, chunk) {
-                    self.put(idx, at, bytes);
+                    self.put(idx, at, bytes, conflicts.dense);
                 }
             }
         }
@@ -150,6 +163,13 @@ impl Placed {
     /// Collects the ranges taken by buffers that live with `idx`, in order of address.
     fn gather(&mut self, buffers: &[Buffer], conflicts: &Conflicts, idx: u32) {
         self.taken.clear();
+        if conflicts.dense {
+            let b = &buffers[idx as usize];
+            let lives_with = |i: u32| buffers[i as usize].start < b.end && b.start < buffers[i as usize].end;
+            self.taken
+                .extend(self.by_address.iter().filter(|r| lives_with(r.1)).map(|r| r.0));
+            return;
+        }
         for &other in conflicts.of(idx) {
             let at = self.at[other as usize];
             if at != UNPLACED {
@@ -201,11 +221,16 @@ impl Placed {
         hole.or(top).map(|spot| spot.at)
     }
 
-    fn put(&mut self, idx: u32, at: Address, bytes: u64) {
+    fn put(&mut self, idx: u32, at: Address, bytes: u64, dense: bool) {
         self.at[idx as usize] = at;
         let chunk = at.chunk as usize;
         self.chunks[chunk] = self.chunks[chunk].max(at.offset + bytes);
         self.caps[chunk] = self.caps[chunk].max(bytes);
+        if dense {
+            let range = (at.chunk, at.offset, at.offset + bytes);
+            let place = self.by_address.partition_point(|r| r.0 < range);
+            self.by_address.insert(place, (range, idx));
+        }
     }
 
     fn open_chunk(&mut self, bytes: u64, limits: &Limits) -> Option<Address> {

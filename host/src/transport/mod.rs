@@ -7,6 +7,9 @@
 //! - once a connection has answered [`TransportError::Dead`], every later call does so too, except the calls that give
 //!   things back, which succeed.
 
+#[cfg(target_os = "linux")]
+pub mod memfd;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,81 @@
+//! `hexloom devices`: what a model can run on.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use hexloom::{OpenError, Session, SessionOptions};
+use serde::Serialize;
+
+use crate::device::Device;
+use crate::failure::Failure;
+use crate::output::{self, mib};
+
+/// List the devices and what they have.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print a JSON array.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a device has.
+#[derive(Serialize)]
+struct Report {
+    name: &'static str,
+    about: &'static str,
+    /// Instruction set version that it behaves like.
+    arch: u32,
+    threads: u32,
+    scratch_bytes: u64,
+    window_bytes: u64,
+    /// Kernels in use.
+    kernels: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let reports: Result<Vec<Report>, OpenError> = Device::ALL.into_iter().map(ask).collect();
+    let reports = reports?;
+    match args.json {
+        true => output::print_json(&reports)?,
+        false => output::print(&table(&reports))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens a session, as `run` would, to see what the device has.
+fn ask(device: Device) -> Result<Report, OpenError> {
+    let session = Session::open(device.transport(), SessionOptions::default())?;
+    let hw = *session.hw();
+    Ok(Report {
+        name: device.name(),
+        about: device.about(),
+        arch: hw.arch,
+        threads: session.n_threads(),
+        scratch_bytes: hw.scratch_bytes,
+        window_bytes: hw.window_bytes,
+        kernels: device.kernels(),
+    })
+}
+
+fn table(reports: &[Report]) -> String {
+    let mut text = format!(
+        "{:<8} {:<6} {:>7} {:>10} {:>10}  {:<8} {}\n",
+        "device", "arch", "threads", "scratch", "window", "kernels", "what it does"
+    );
+    for report in reports {
+        let arch = format!("v{}", report.arch);
+        let (scratch, window) = (mib(report.scratch_bytes), mib(report.window_bytes));
+        let Report {
+            name,
+            threads,
+            kernels,
+            about,
+            ..
+        } = report;
+        let _ = writeln!(
+            text,
+            "{name:<8} {arch:<6} {threads:>7} {scratch:>10} {window:>10}  {kernels:<8} {about}"
+        );
+    }
+    text
+}

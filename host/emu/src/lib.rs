@@ -1,0 +1,58 @@
+//! The emulator: a transport that runs the cross-compiled firmware image under `qemu-hexagon`.
+//!
+//! One connection is one emulator process. Shared memory is memfd, passed to it as descriptors over the socket that also
+//! carries calls and batches ([`hexloom_abi::control`]); the guest maps it into its real 32-bit address space. What the
+//! image writes on its standard error becomes log lines; when the process ends, the connection answers
+//! [`TransportError::Dead`] with its exit status and its last words.
+
+mod connection;
+mod process;
+mod socket;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hexloom::transport::{Connection, SharedMemory, Transport, TransportError};
+
+/// Where the emulator and its image are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmuOptions {
+    /// The `qemu-hexagon` program.
+    pub qemu: PathBuf,
+    /// The image that `cargo xtask firmware` builds.
+    pub image: PathBuf,
+}
+
+/// The emulator as a transport.
+#[derive(Debug)]
+pub struct EmuTransport {
+    options: EmuOptions,
+}
+
+impl EmuTransport {
+    /// An emulator with the given program and image.
+    pub fn new(options: EmuOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl Transport for EmuTransport {
+    fn name(&self) -> &str {
+        "emu"
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<SharedMemory, TransportError> {
+        hexloom::transport::memfd::alloc(bytes)
+    }
+
+    fn open(&self, core: u32) -> Result<Arc<dyn Connection>, TransportError> {
+        if core != 0 {
+            return Err(TransportError::Call {
+                call: "open",
+                reason: format!("the emulator has core 0 only, not {core}"),
+                code: 0,
+            });
+        }
+        Ok(Arc::new(connection::EmuConnection::open(&self.options)?))
+    }
+}

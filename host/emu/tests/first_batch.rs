@@ -1,0 +1,41 @@
+//! A first batch on the emulated Hexagon; skipped loudly where no image or emulator is named.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hexloom::{DType, Graph, Session, SessionOptions};
+use hexloom_emu::{EmuOptions, EmuTransport};
+
+#[test]
+fn adds_two_tensors() {
+    let Some(image) = std::env::var_os("HEXLOOM_EMULATOR_IMAGE") else {
+        eprintln!("SKIPPED: HEXLOOM_EMULATOR_IMAGE names no image; `cargo xtask firmware` builds one");
+        return;
+    };
+    let start = Instant::now();
+    let transport = EmuTransport::new(EmuOptions {
+        qemu: "qemu-hexagon".into(),
+        image: image.into(),
+    });
+    let session = Session::open(
+        Arc::new(transport),
+        SessionOptions {
+            n_threads: 2,
+            ..SessionOptions::default()
+        },
+    )
+    .unwrap();
+    let mut graph = Graph::new();
+    let a = graph.input("a", DType::F32, [64, 3, 1, 1]).unwrap();
+    let b = graph.input("b", DType::F32, [64, 3, 1, 1]).unwrap();
+    let sum = graph.add("sum", a, b).unwrap();
+    graph.output(sum);
+    let mut prepared = session.prepare("first batch", graph).unwrap();
+    let values: Vec<u8> = (0..192).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    prepared.write(a, 0, &values).unwrap();
+    prepared.write(b, 0, &values).unwrap();
+    prepared.run().unwrap();
+    eprintln!("first batch after {:?}", start.elapsed());
+    let expected: Vec<f32> = (0..192).map(|i| 2.0 * i as f32).collect();
+    assert_eq!(prepared.floats(sum).unwrap(), expected);
+}
