@@ -102,6 +102,11 @@ impl Platform for Incoherent {
     fn wake(&self, _word: &AtomicU32) {}
 }
 
+/// A tensor's offset and elements.
+type Place = (u64, u32);
+/// An op that stores `a * s + b`: a, where to, s, b.
+type Step = (Place, Place, f32, f32);
+
 /// A session on the machine, with the host's side of things.
 struct Host<'a> {
     pool: &'a Pool<Incoherent>,
@@ -128,9 +133,9 @@ impl Host<'_> {
         (0..n).map(|idx| f32::from_le_bytes(word(idx))).collect()
     }
 
-    /// Runs `dst = a * s + b` for each (a, dst, s, b), tensors being (offset, elements).
-    fn run(&mut self, ops: &[((u64, u32), (u64, u32), f32, f32)]) -> BatchReply {
-        let tensor = |(offset, n): (u64, u32)| {
+    /// Runs the steps as one batch.
+    fn run(&mut self, ops: &[Step]) -> BatchReply {
+        let tensor = |(offset, n): Place| {
             let shape = Shape::dense(DType::F32, [n, 1, 1, 1]).unwrap();
             TensorDesc {
                 offset,
@@ -141,7 +146,7 @@ impl Host<'_> {
             }
         };
         let tensors: Vec<TensorDesc> = ops.iter().flat_map(|op| [tensor(op.0), tensor(op.1)]).collect();
-        let scale = |(idx, op): (u16, &(_, _, f32, f32))| {
+        let scale = |(idx, op): (u16, &Step)| {
             let mut desc = OpDesc::new(Opcode::Scale.into());
             (desc.srcs[0], desc.dsts[0]) = (2 * idx, 2 * idx + 1);
             (desc.params[0], desc.params[1]) = (op.2.to_bits(), op.3.to_bits());
@@ -181,7 +186,7 @@ impl Host<'_> {
         })
     }
 
-    fn check(&mut self, ops: &[((u64, u32), (u64, u32), f32, f32)]) {
+    fn check(&mut self, ops: &[Step]) {
         assert_eq!(self.run(ops).check(), Ok(Status::Ok));
     }
 }
