@@ -186,9 +186,6 @@ impl<P: Platform> JoinGuard<'_, P> {
             core::hint::spin_loop();
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(1024) {
-                if pool.is_poisoned() {
-                    break;
-                }
                 let now = pool.platform.nanos();
                 let end = *deadline.get_or_insert(now.saturating_add(JOIN_TIMEOUT_US * 1000));
                 if now > end {
@@ -208,8 +205,8 @@ impl<P: Platform> JoinGuard<'_, P> {
 impl<P: Platform> Drop for JoinGuard<'_, P> {
     fn drop(&mut self) {
         self.0.poison();
-        // The deadline bounds this wait; a worker that is still running then keeps a pointer into a dead frame, which is
-        // why a poisoned session never runs another op and its thread does not return until the workers have.
+        // A panic on one thread does not cut this short, since the others still borrow the kernel. Only the deadline
+        // does; a worker that is stuck beyond it keeps a pointer into a dead frame, and the session runs no other op.
         let _ = self.join();
     }
 }
