@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hexloom_abi::Status;
 use hexloom_dsp::hvx::plain::Plain;
 use hexloom_dsp::hvx::{Isa, Kernel, Part};
+use hexloom_dsp::pool::{Fork, Work};
 use platform::with_pool;
 
 /// Adds its own value once per part to that part's count.
@@ -33,7 +34,7 @@ fn every_part_of_every_fork_runs_once() {
             let n = if n_threads < 4 { 3000 } else { 50 };
             for value in 1..=n {
                 let kernel = Count { value, sums: &sums };
-                assert_eq!(pool.fork::<Plain, _>(&kernel), Ok(()));
+                assert_eq!(pool.fork(Work::new::<Plain, _>(&kernel)), Ok(()));
                 // All parts of this fork are done when it returns, and none runs later.
                 let wanted = value * (value + 1) / 2;
                 assert!(sums.iter().all(|sum| sum.load(Ordering::Relaxed) == wanted));
@@ -80,9 +81,9 @@ fn a_panic_waits_for_the_other_parts_and_poisons() {
                     panicking: &panicking,
                     done: &done,
                 };
-                let result = catch_unwind(AssertUnwindSafe(|| pool.fork::<Plain, _>(&kernel)));
+                let result = catch_unwind(AssertUnwindSafe(|| pool.fork(Work::new::<Plain, _>(&kernel))));
                 let n_done = done.load(Ordering::Acquire);
-                let again = pool.fork::<Plain, _>(&Count { value: 1, sums: &[] });
+                let again = pool.fork(Work::new::<Plain, _>(&Count { value: 1, sums: &[] }));
                 seen = Some((result.ok(), n_done, pool.is_poisoned(), again));
             });
         }));

@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::kernels::{Context, KernelSet};
 use crate::mapping::{Addresses, MappingTable, PinnedBuffer};
 use crate::platform::Platform;
-use crate::pool::Pool;
+use crate::pool::{Fork, Pool};
 use crate::tensor::Span;
 use written::WrittenRanges;
 
