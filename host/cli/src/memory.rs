@@ -39,7 +39,7 @@ pub(crate) struct Footprint {
 impl Footprint {
     /// Plans a model for a context of `n_ctx` tokens: weights, cache, the graphs of a decode step and of a prompt piece.
     pub(crate) fn of(gguf: &Gguf, n_ctx: u32) -> Result<Self, Failure> {
-        let session = Session::open(Device::Null.transport(), SessionOptions::default())?;
+        let session = Session::open(Device::Null.transport()?, SessionOptions::default())?;
         let model = Model::reserve(gguf, &session)?;
         let measured = n_ctx.clamp(BATCH_TOKENS as u32, MEASURED);
         let mut context = Context::new(&model, measured)?;
