@@ -8,6 +8,8 @@
 //! one file per op), [`hvx`] (the vector layer that kernels are written in), [`real`] (f64 for references), [`pool`]
 //! (threads), [`platform`].
 #![no_std]
+// The intrinsics exist; only their stability is pending. PCs build on stable.
+#![cfg_attr(target_arch = "hexagon", feature(stdarch_hexagon))]
 
 #[cfg(test)]
 extern crate std;

@@ -1,7 +1,7 @@
 //! Every developer command of hexloom, one file per command.
 //!
 //! The words of `cargo xtask` are either *steps* (they check something, have a time budget and are
-//! part of `ci`: see [`steps`]) or *programs* (`demo`, `bench`, `fuzz`). Only public tools are
+//! part of `ci`: see [`steps`]) or *programs* (`demo`, `firmware`, `bench`, `fuzz`). Only public tools are
 //! used, and nothing here knows what a kernel or a batch is.
 
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@ mod bench;
 mod checks;
 mod demo;
 mod examples;
+mod firmware;
 mod fuzz;
 mod generated;
 mod model;
@@ -61,6 +62,8 @@ enum Word {
     },
     /// Fetch the test model into the cache folder and print its path.
     Model,
+    /// Set the Hexagon tools up and build every image of the firmware.
+    Firmware,
     /// Fuzz the parsers of foreign bytes.
     Fuzz(fuzz::Args),
     /// Measure tokens per second, on request beside llama.cpp.
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
         Word::Generated { write: false } => steps::run("generated", steps::DEADLINE_S),
         Word::Generated { write: true } => generated::write(),
         Word::Model => model::print_path(),
+        Word::Firmware => firmware::run(),
         Word::Fuzz(args) => fuzz::run(&args),
         Word::Bench(args) => bench::run(&args),
     };

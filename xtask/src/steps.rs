@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::workspace::Workspace;
-use crate::{checks, examples, generated, model, suite, tidy};
+use crate::{checks, examples, firmware, generated, model, suite, tidy};
 
 /// Hard limit for a whole run, in seconds.
 pub(crate) const DEADLINE_S: u64 = 40 * 60;
@@ -49,6 +49,12 @@ pub(crate) const STEPS: &[Step] = &[
         budget_s: 300,
         what: "`cargo clippy` on every target, warnings denied",
         run: checks::clippy,
+    },
+    Step {
+        word: "test firmware",
+        budget_s: 300,
+        what: "Hexagon tools are there, the emulator image is built and within its size",
+        run: firmware::step,
     },
     Step {
         word: "test model",
@@ -214,7 +220,10 @@ mod tests {
     fn words_pick_their_steps() {
         assert_eq!(words("").len(), STEPS.len());
         assert_eq!(words("doc"), ["doc"]);
-        assert_eq!(words("test"), ["test model", "test suite", "test doc", "test examples"]);
+        assert_eq!(
+            words("test"),
+            ["test firmware", "test model", "test suite", "test doc", "test examples"]
+        );
     }
 
     #[test]

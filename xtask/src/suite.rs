@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::process;
 use crate::steps::{Context, Outcome};
 use crate::testlog::{Runner, TestLog};
 use crate::workspace::CACHE_VAR;
+use crate::{firmware, process};
 
 /// Unit, property and conformance tests of every crate; examples and benches are built as well.
 pub(crate) fn all_but_doc(context: &Context) -> Result<Outcome> {
@@ -38,7 +38,8 @@ fn cargo(context: &Context) -> Command {
     let mut command = process::cargo();
     command
         .current_dir(&context.workspace.root)
-        .env(CACHE_VAR, &context.workspace.cache);
+        .env(CACHE_VAR, &context.workspace.cache)
+        .envs(firmware::emulator_image(&context.workspace).map(|image| (firmware::IMAGE_VAR, image)));
     command
 }
 

@@ -12,7 +12,7 @@ pub(crate) const CACHE_VAR: &str = "HEXLOOM_CACHE";
 
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
-    /// Absolute. Holds `models/` and `peer/`; everything in it can be deleted at any time.
+    /// Absolute. Holds `models/`, `firmware/` and `peer/`; everything in it can be deleted at any time.
     pub(crate) cache: PathBuf,
 }
 

@@ -1,7 +1,7 @@
 //! The thin vector layer: 128-byte vectors of 32 lanes, written once for every instruction set.
 //!
 //! A kernel is generic over [`Isa`] and compiled for each member: `plain` everywhere, `avx2` on PCs that have it (found
-//! at run time), HVX on Hexagon. The layer fixes what results may depend on, so that every member with IEEE floats gives
+//! at run time), `hexagon` on Hexagon. The layer fixes what results may depend on, so that every member with IEEE floats gives
 //! the same bits:
 //! - one multiply and one add are two roundings (no contraction to FMA);
 //! - `max`/`min` are `if a > b { a } else { b }` / `if a < b { a } else { b }` (b when either is NaN);
@@ -15,6 +15,8 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
+#[cfg(target_arch = "hexagon")]
+pub(crate) mod hexagon;
 pub mod math;
 pub mod plain;
 
@@ -160,13 +162,14 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// code(r,k) * act(n,k), codes 0 to 15. The tile is unpacked once.
     ///
     /// # Safety
-    /// 512 bytes at `codes` (layout of [`hexloom_abi::tile`]) and 32 at each of `act` are readable.
+    /// 512 bytes at `codes` (layout of [`hexloom_abi::tile`]) and 32 at each of `act` are readable; each of `act` lies on
+    /// a boundary of 4 bytes.
     unsafe fn dot_tile_u4<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N];
     /// One 8-bit tile against 32 activations of each of `N` rows, within -127..=127: lane r of row n is the sum over k of
     /// (code(r,k) - 128) * act(n,k). `sum[n]` is the sum over k of act(n,k), for members that multiply unsigned codes.
     ///
     /// # Safety
-    /// 1024 bytes at `codes` and 32 at each of `act` are readable.
+    /// 1024 bytes at `codes` and 32 at each of `act` are readable; each of `act` lies on a boundary of 4 bytes.
     unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], sum: [i32; N]) -> [Self::I32; N];
 }
 

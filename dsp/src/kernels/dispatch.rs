@@ -9,6 +9,9 @@ use super::{
 use crate::hvx::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::hvx::avx2::{self, Avx2};
+#[cfg(target_arch = "hexagon")]
+use crate::hvx::hexagon::Hexagon;
+#[cfg(not(target_arch = "hexagon"))]
 use crate::hvx::plain::Plain;
 
 /// Which kernels a session runs, chosen when it starts.
@@ -16,11 +19,15 @@ use crate::hvx::plain::Plain;
 pub enum KernelSet {
     /// The plain f32 references, for `--exact` and for tests.
     Reference,
-    /// Vector kernels on the plain member of the vector layer.
+    /// Vector kernels on the plain member of the vector layer; not in the images, whose size it would double.
+    #[cfg(not(target_arch = "hexagon"))]
     Plain,
     /// Vector kernels on AVX2 and F16C; the same as `Plain` on a processor without them.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// Vector kernels on HVX.
+    #[cfg(target_arch = "hexagon")]
+    Hvx,
 }
 
 impl KernelSet {
@@ -30,6 +37,9 @@ impl KernelSet {
         if avx2::available() {
             return Self::Avx2;
         }
+        #[cfg(target_arch = "hexagon")]
+        return Self::Hvx;
+        #[cfg(not(target_arch = "hexagon"))]
         Self::Plain
     }
 
@@ -37,9 +47,12 @@ impl KernelSet {
     pub fn run(self, cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         match self {
             Self::Reference => reference::run(cx, args),
+            #[cfg(not(target_arch = "hexagon"))]
             Self::Plain => run::<Plain>(cx, args),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => run::<Avx2>(cx, args),
+            #[cfg(target_arch = "hexagon")]
+            Self::Hvx => run::<Hexagon>(cx, args),
         }
     }
 }

@@ -20,7 +20,7 @@ trait Codes {
     /// Dot products of one tile with the zero point removed; `sum` are the activations' sums.
     ///
     /// # Safety
-    /// The tile's codes and 32 activations at each of `act` are readable.
+    /// The tile's codes and 32 activations at each of `act` are readable; each of `act` lies on a boundary of 4 bytes.
     unsafe fn dot<I: Isa, const N: usize>(codes: *const u8, act: [*const i8; N], sum: [i32; N]) -> [I::I32; N];
 }
 
@@ -133,7 +133,8 @@ impl Group<'_> {
             let scales = all_scales.part(tile * scale_bytes, scale_bytes).cast::<u16>();
             let act = rows.map(|row| row.codes.part(tile * LANES, LANES).as_ptr().cast_const());
             let sum = rows.map(|row| row.code_sums.get(tile));
-            // SAFETY: `part` has checked the tile's code bytes and 32 activations of each row.
+            // SAFETY: `part` has checked the tile's code bytes and 32 activations of each row; rows of codes and tiles of
+            // them are multiples of 4 bytes in scratch memory, which lies on a line.
             let dots = unsafe { C::dot::<I, N>(codes.as_ptr(), act, sum) };
             // SAFETY: a tile has at least 32 halves of scales, in the span checked above.
             let scale = unsafe { I::load_f16(scales.as_ptr()) };

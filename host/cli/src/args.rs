@@ -63,6 +63,7 @@ impl SessionArgs {
         SessionOptions {
             n_threads: self.threads.unwrap_or(0),
             reference: exact,
+            deadline: self.device.deadline(),
             ..SessionOptions::default()
         }
     }

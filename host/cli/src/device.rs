@@ -1,23 +1,27 @@
 //! The devices that a model can run on, by name.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use hexloom::Transport;
+use hexloom::{SessionOptions, Transport};
+use hexloom_emu::{EmuOptions, EmuTransport, FindError};
 use hexloom_sim::{NullTransport, SimTransport};
 
 /// A device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Device {
     Sim,
+    Emu,
     Null,
 }
 
 impl Device {
-    pub(crate) const ALL: [Self; 2] = [Self::Sim, Self::Null];
+    pub(crate) const ALL: [Self; 3] = [Self::Sim, Self::Emu, Self::Null];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sim => "sim",
+            Self::Emu => "emu",
             Self::Null => "null",
         }
     }
@@ -25,6 +29,7 @@ impl Device {
     pub(crate) fn about(self) -> &'static str {
         match self {
             Self::Sim => "runs the DSP code in this process",
+            Self::Emu => "runs the firmware image on an emulated Hexagon, slowly",
             Self::Null => "answers every batch at once without computing, to measure the host alone",
         }
     }
@@ -38,10 +43,21 @@ impl Device {
         })
     }
 
-    pub(crate) fn transport(self) -> Arc<dyn Transport> {
-        match self {
+    /// The way to it; an error says what this machine lacks.
+    pub(crate) fn transport(self) -> Result<Arc<dyn Transport>, FindError> {
+        Ok(match self {
             Self::Sim => Arc::new(SimTransport::default()),
+            Self::Emu => Arc::new(EmuTransport::new(EmuOptions::find()?)),
             Self::Null => Arc::new(NullTransport),
+        })
+    }
+
+    /// Longest wait for a reply.
+    pub(crate) fn deadline(self) -> Duration {
+        match self {
+            // A prompt takes a minute there, more on a busy machine.
+            Self::Emu => Duration::from_secs(900),
+            Self::Sim | Self::Null => SessionOptions::default().deadline,
         }
     }
 
@@ -49,6 +65,7 @@ impl Device {
     pub(crate) fn kernels(self) -> String {
         match self {
             Self::Sim => format!("{:?}", SimTransport::default().kernels()).to_lowercase(),
+            Self::Emu => "hvx".to_owned(),
             Self::Null => "none".to_owned(),
         }
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use hexloom::{OpenError, RunError, SubmitError};
+use hexloom_emu::FindError;
 use hexloom_models::ModelError;
 
 /// Why a command did not do its work.
@@ -16,6 +17,9 @@ pub(crate) enum Failure {
     /// The device.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// A device that this machine lacks something for.
+    #[error("device emu: {0}")]
+    Find(#[from] FindError),
     /// An argument that only the model shows to be wrong.
     #[error("{0}")]
     Argument(String),

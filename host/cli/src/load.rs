@@ -37,7 +37,7 @@ pub(crate) fn context_length(gguf: &Gguf, asked: Option<u32>) -> Result<u32, Fai
 /// Opens a session and loads the model into it, if a context of `n_ctx` tokens can fit beside it.
 pub(crate) fn model(gguf: &Gguf, n_ctx: u32, device: Device, options: SessionOptions) -> Result<Loaded, Failure> {
     let start = Instant::now();
-    let session = Session::open(device.transport(), options)?;
+    let session = Session::open(device.transport()?, options)?;
     memory::check(gguf, n_ctx, &session)?;
     let bar = bar("loading", "{msg} {bar:32} {bytes}/{total_bytes}");
     let progress = |done, total| {

@@ -61,7 +61,7 @@ impl Footprint {
     /// Plans a model for a context of `n_ctx` tokens: weights, cache, the graphs of a decode step and of a prompt piece
     /// of `n_batch` tokens.
     pub(crate) fn of(gguf: &Gguf, n_ctx: u32, n_batch: u32) -> Result<Self, Failure> {
-        let session = Session::open(Device::Null.transport(), SessionOptions::default())?;
+        let session = Session::open(Device::Null.transport()?, SessionOptions::default())?;
         let model = Model::reserve(gguf, &session)?;
         let n_batch = n_batch.min(n_ctx);
         let measured = n_ctx.clamp(n_batch, MEASURED.max(n_batch));

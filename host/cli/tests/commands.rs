@@ -219,10 +219,33 @@ fn devices_are_listed() {
         .iter()
         .map(|device| device["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["sim", "null"]);
+    assert_eq!(names, ["sim", "emu", "null"]);
     assert!(devices[0]["threads"].as_u64().unwrap() > 0 && devices[0]["window_bytes"].as_u64().unwrap() > 1 << 30);
     let table = text(&["devices"]);
-    assert_eq!(table.lines().count(), 3, "{table}");
+    assert_eq!(table.lines().count(), 4, "{table}");
+}
+
+#[test]
+fn a_missing_image_gives_the_command_that_builds_it() {
+    let model = TempFile::model();
+    let lacking = |args: &[&str]| {
+        let mut command = program(args);
+        command
+            .env("HEXLOOM_EMULATOR_IMAGE", "/no/such/image.elf")
+            .output()
+            .unwrap()
+    };
+    let output = lacking(&["run", model.path(), "-p", "abc", "--device", "emu"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(
+        said.trim_end(),
+        "hexloom: device emu: HEXLOOM_EMULATOR_IMAGE names /no/such/image.elf, which does not exist; `cargo xtask firmware` \
+         builds the image"
+    );
+    let output = lacking(&["devices"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("emu      not here: HEXLOOM_EMULATOR_IMAGE names"));
 }
 
 #[test]

@@ -38,3 +38,25 @@ pub const FAMILIES: &[Family] = &[
 pub fn all() -> Vec<Case> {
     FAMILIES.iter().flat_map(|(_, cases)| cases()).collect()
 }
+
+/// Cases for runners that are slow: those that cost at most `work` ([`Case::work`]), and of each op with the same element
+/// types the cheapest.
+pub fn cheap(work: u64) -> Vec<Case> {
+    let mut cases = all();
+    let kind = |case: &Case| {
+        let operands = case.srcs.iter().flatten().chain(&case.dsts);
+        (case.opcode, operands.map(|operand| operand.dtype).collect::<Vec<_>>())
+    };
+    // Stable, so that the list keeps its order among equals.
+    cases.sort_by_key(Case::work);
+    let mut seen = Vec::new();
+    cases.retain(|case| {
+        let kind = kind(case);
+        let first = !seen.contains(&kind);
+        if first {
+            seen.push(kind);
+        }
+        first || case.work() <= work
+    });
+    cases
+}

@@ -1,18 +1,22 @@
-//! Runs the case list on the simulator and prints what ran: `cargo run -p hexloom-conformance --release --example
-//! conformance [FAMILY...]`, where a family is a file of `cases/`.
+//! Runs the case list and prints what ran: `cargo run -p hexloom-conformance --release --example conformance
+//! [sim|emu] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole list, of which the tests run
+//! the cheap part.
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use hexloom_conformance::{cases, runners};
+use hexloom_emu::EmuOptions;
 
-fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let mut suite = match runners::sim() {
-        Ok(suite) => suite,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let mut wanted: Vec<String> = std::env::args().skip(1).collect();
+    let device = match wanted.first().map(String::as_str) {
+        Some("sim" | "emu") => wanted.remove(0),
+        _ => "sim".to_owned(),
+    };
+    let mut suite = match device.as_str() {
+        "emu" => runners::emu(&EmuOptions::find()?)?,
+        _ => runners::sim()?,
     };
     for (name, cases) in cases::FAMILIES {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
@@ -21,5 +25,5 @@ fn main() -> ExitCode {
     }
     let report = suite.report();
     println!("{report}");
-    ExitCode::from(u8::from(!report.failures.is_empty()))
+    Ok(ExitCode::from(u8::from(!report.failures.is_empty())))
 }

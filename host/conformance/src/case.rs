@@ -132,6 +132,22 @@ impl Case {
         self
     }
 
+    /// Roughly what a run costs: products for ops that multiply matrices, elements for the others.
+    pub fn work(&self) -> u64 {
+        let elems = |operand: &Operand| operand.ne.iter().map(|&n| u64::from(n)).product::<u64>();
+        let srcs = self.srcs.iter().flatten();
+        let moved: u64 = srcs.clone().chain(&self.dsts).map(elems).sum();
+        let written: u64 = self.dsts.iter().map(elems).sum();
+        let dims = |idx: usize, dim: usize| self.srcs.get(idx).and_then(Option::as_ref).map_or(1, |src| src.ne[dim]);
+        let depth = match self.opcode {
+            Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => dims(0, 0),
+            // Products with keys, then with values.
+            Opcode::FlashAttnExt => dims(1, 1).saturating_mul(2),
+            _ => 0,
+        };
+        moved + written * u64::from(depth)
+    }
+
     /// Every way in which operands of this case may share memory, the plain one first.
     pub fn overlaps(&self) -> Vec<Overlap> {
         let same = |a: &Operand, b: &Operand| a.dtype == b.dtype && a.ne == b.ne;

@@ -3,9 +3,39 @@
 use std::sync::Arc;
 
 use hexloom::{OpenError, SessionOptions};
+use hexloom_emu::{EmuOptions, EmuTransport};
 use hexloom_sim::{KernelSet, SimOptions, SimTransport};
 
 use crate::suite::{Runner, Suite};
+
+/// Scratch memory of the emulator image.
+const EMU_SCRATCH: u64 = 8 << 20;
+
+/// The emulator with one and several threads, compared bit for bit with the simulator.
+pub fn emu(options: &EmuOptions) -> Result<Suite, OpenError> {
+    let sim = |name: &str, reference| {
+        let transport = SimTransport::new(SimOptions {
+            n_threads: 2,
+            scratch_bytes: EMU_SCRATCH,
+            ..SimOptions::default()
+        });
+        let options = SessionOptions {
+            reference,
+            ..SessionOptions::default()
+        };
+        Runner::open(name, Arc::new(transport), options)
+    };
+    let emu = |name: &str, n_threads| {
+        let transport = EmuTransport::new(options.clone());
+        let options = SessionOptions {
+            n_threads,
+            ..SessionOptions::default()
+        };
+        Runner::open(name, Arc::new(transport), options)
+    };
+    let runners = vec![sim("sim", false)?, emu("emu 1 thread", 1)?, emu("emu 3 threads", 3)?];
+    Ok(Suite::new(sim("sim reference", true)?, runners))
+}
 
 /// The simulator: one and many threads, four sizes of scratch memory, junk in it, and every kernel set of this machine.
 pub fn sim() -> Result<Suite, OpenError> {

@@ -127,9 +127,11 @@ impl Inbox {
 impl Connection for EmuConnection {
     fn hw_info(&self) -> Result<HwInfo, TransportError> {
         let answer = self.call(&ControlRequest::new(Method::HW_INFO), None)?;
+        // More guest threads than processors wait for each other by spinning.
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         Ok(HwInfo {
             arch: answer.arch,
-            n_threads: answer.n_threads,
+            n_threads: answer.n_threads.min(processors),
             n_hmx: 0,
             scratch_bytes: answer.scratch_bytes,
             window_bytes: answer.window_bytes,
@@ -229,3 +231,6 @@ fn call_failed(call: &'static str, errno: rustix::io::Errno) -> TransportError {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,11 @@
 //! [`TransportError::Dead`] with its exit status and its last words.
 
 mod connection;
+mod find;
 mod process;
 mod socket;
+
+pub use find::{FindError, IMAGE_VAR};
 
 use std::path::PathBuf;
 use std::sync::Arc;

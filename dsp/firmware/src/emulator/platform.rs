@@ -64,7 +64,11 @@ impl EmuPlatform {
     }
 
     fn with_known<R>(&self, f: impl FnOnce(&mut Vec<Known, MAX_KNOWN>) -> R) -> R {
-        while self.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self
+            .busy
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             core::hint::spin_loop();
         }
         // SAFETY: `busy` is ours, so nobody else has a reference.

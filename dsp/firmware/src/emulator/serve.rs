@@ -59,7 +59,9 @@ fn next(socket: i32, bytes: &mut [u8]) -> Next {
     match sys::receive(socket, bytes) {
         Ok((0, _)) | Err(_) => Next::Gone,
         Ok((len, attached)) => {
-            let request = bytes.get(..len).and_then(|bytes| ControlRequest::read_from_bytes(bytes).ok());
+            let request = bytes
+                .get(..len)
+                .and_then(|bytes| ControlRequest::read_from_bytes(bytes).ok());
             match request {
                 Some(request) => match request.check() {
                     Ok(()) => Next::Call(request, attached),

@@ -48,7 +48,11 @@ unsafe fn call(number: u32, args: [u32; 6]) -> Result<u32, Errno> {
             options(nostack)
         );
     }
-    if (-4095..0).contains(&result) { Err(Errno(-result)) } else { Ok(result as u32) }
+    if (-4095..0).contains(&result) {
+        Err(Errno(-result))
+    } else {
+        Ok(result as u32)
+    }
 }
 
 /// Ends the process with all its threads.
@@ -62,7 +66,12 @@ pub(crate) fn exit_group(code: i32) -> ! {
 /// Writes bytes to a descriptor; what cannot be written is lost.
 pub(crate) fn write(fd: i32, bytes: &[u8]) {
     // SAFETY: address and length are a live slice's.
-    let _ = unsafe { call(number::WRITE, [fd as u32, address(bytes.as_ptr()), bytes.len() as u32, 0, 0, 0]) };
+    let _ = unsafe {
+        call(
+            number::WRITE,
+            [fd as u32, address(bytes.as_ptr()), bytes.len() as u32, 0, 0, 0],
+        )
+    };
 }
 
 /// Closes a descriptor.
@@ -74,7 +83,13 @@ pub(crate) fn close(fd: i32) {
 /// Sends one datagram.
 pub(crate) fn send(fd: i32, bytes: &[u8]) -> Result<(), Errno> {
     // SAFETY: address and length are a live slice's; there is no destination address.
-    unsafe { call(number::SENDTO, [fd as u32, address(bytes.as_ptr()), bytes.len() as u32, 0, 0, 0]) }.map(drop)
+    unsafe {
+        call(
+            number::SENDTO,
+            [fd as u32, address(bytes.as_ptr()), bytes.len() as u32, 0, 0, 0],
+        )
+    }
+    .map(drop)
 }
 
 /// Receives one datagram and at most one descriptor that came with it; length 0 means that the peer is gone.
@@ -158,7 +173,12 @@ pub(crate) fn nanos() -> u64 {
     const CLOCK_MONOTONIC: u32 = 1;
     let mut time = Timespec::default();
     // SAFETY: writes one timespec.
-    let _ = unsafe { call(number::CLOCK_GETTIME, [CLOCK_MONOTONIC, (&raw mut time) as usize as u32, 0, 0, 0, 0]) };
+    let _ = unsafe {
+        call(
+            number::CLOCK_GETTIME,
+            [CLOCK_MONOTONIC, (&raw mut time) as usize as u32, 0, 0, 0, 0],
+        )
+    };
     time.seconds as u32 as u64 * 1_000_000_000 + time.nanos as u32 as u64
 }
 

@@ -99,5 +99,7 @@ pub(crate) fn note_packets(thread: usize) {
 /// Packets of all threads at their last look, modulo 2^32.
 pub(crate) fn packets() -> u32 {
     note_packets(0);
-    PACKETS.iter().fold(0, |sum, slot| sum.wrapping_add(slot.load(Ordering::Relaxed)))
+    PACKETS
+        .iter()
+        .fold(0, |sum, slot| sum.wrapping_add(slot.load(Ordering::Relaxed)))
 }

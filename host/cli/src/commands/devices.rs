@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use hexloom::{OpenError, Session, SessionOptions};
+use hexloom::{OpenError, Session, SessionOptions, Transport};
 use serde::Serialize;
 
 use crate::device::Device;
@@ -18,11 +19,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What a device has.
+/// A device, with what it has or what it lacks.
 #[derive(Serialize)]
 struct Report {
     name: &'static str,
     about: &'static str,
+    /// What this machine lacks for it.
+    missing: Option<String>,
+    #[serde(flatten)]
+    has: Option<Has>,
+}
+
+/// What a device has.
+#[derive(Serialize)]
+struct Has {
     /// Instruction set version that it behaves like.
     arch: u32,
     threads: u32,
@@ -44,11 +54,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Opens a session, as `run` would, to see what the device has.
 fn ask(device: Device) -> Result<Report, OpenError> {
-    let session = Session::open(device.transport(), SessionOptions::default())?;
-    let hw = *session.hw();
+    let (missing, has) = match device.transport() {
+        Ok(transport) => (None, Some(has(device, transport)?)),
+        Err(missing) => (Some(missing.to_string()), None),
+    };
     Ok(Report {
         name: device.name(),
         about: device.about(),
+        missing,
+        has,
+    })
+}
+
+fn has(device: Device, transport: Arc<dyn Transport>) -> Result<Has, OpenError> {
+    let session = Session::open(transport, SessionOptions::default())?;
+    let hw = *session.hw();
+    Ok(Has {
         arch: hw.arch,
         threads: session.n_threads(),
         scratch_bytes: hw.scratch_bytes,
@@ -63,19 +84,19 @@ fn table(reports: &[Report]) -> String {
         "device", "arch", "threads", "scratch", "window", "kernels", "what it does"
     );
     for report in reports {
-        let arch = format!("v{}", report.arch);
-        let (scratch, window) = (mib(report.scratch_bytes), mib(report.window_bytes));
-        let Report {
-            name,
-            threads,
-            kernels,
-            about,
-            ..
-        } = report;
-        let _ = writeln!(
-            text,
-            "{name:<8} {arch:<6} {threads:>7} {scratch:>10} {window:>10}  {kernels:<8} {about}"
-        );
+        let Report { name, about, .. } = report;
+        let _ = match (&report.has, &report.missing) {
+            (Some(has), _) => {
+                let arch = format!("v{}", has.arch);
+                let (scratch, window) = (mib(has.scratch_bytes), mib(has.window_bytes));
+                let Has { threads, kernels, .. } = has;
+                writeln!(
+                    text,
+                    "{name:<8} {arch:<6} {threads:>7} {scratch:>10} {window:>10}  {kernels:<8} {about}"
+                )
+            }
+            (None, missing) => writeln!(text, "{name:<8} not here: {}", missing.as_deref().unwrap_or_default()),
+        };
     }
     text
 }
