@@ -62,7 +62,7 @@ fn tensors_that_are_not_what_they_should_be() {
     change_refused(|tiny| tiny.tensor(last).ne[1] = 4096, &[last, "outside the file"]);
     change_refused(
         |tiny| tiny.tensor(last).code = Some(12),
-        &[last, "q4_K", "supported", "Q4_0"],
+        &[last, "Q4_K", "supported", "Q4_0"],
     );
     change_refused(|tiny| tiny.tensor(last).code = Some(77), &[last, "77", "supported"]);
     change_refused(
@@ -79,7 +79,7 @@ fn tensors_that_are_not_what_they_should_be() {
     );
     change_refused(
         |tiny| tiny.tensors.retain(|tensor| tensor.name != "blk.0.ffn_up.weight"),
-        &["blk.0.ffn_up.weight", "is missing", "10 tensors"],
+        &["blk.0.ffn_up.weight", "is missing", "11 tensors"],
     );
 }
 
@@ -103,7 +103,7 @@ fn arguments_out_of_range() {
         &["--ctx", "4000000000"],
         &[model.path(), "4,000,000,000 tokens", "window", "--ctx"],
     );
-    run(&["--ctx", "3"], &["4 tokens", "context of 3 tokens"]);
+    run(&["--ctx", "1"], &["2 tokens", "context of 1 tokens"]);
     run(&["-n", "0"], &["'0'"]);
     run(&["--temp", "-1"], &["temperature", "-1"]);
     run(&["--top-p", "1.5"], &["top-p", "1.5"]);

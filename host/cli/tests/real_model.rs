@@ -50,9 +50,9 @@ fn plain_kernels_are_exact() {
     let Some(model) = real_model("plain_kernels_are_exact") else {
         return;
     };
-    let exact = compare(&model, EXACT, &["--exact", "--steps", "6"]);
-    eprintln!("plain kernels against exact arithmetic, 36 steps: {exact}");
-    assert_eq!(exact["n_steps"], 36);
+    let exact = compare(&model, EXACT, &["--exact", "--steps", "4"]);
+    eprintln!("plain kernels against exact arithmetic, 24 steps: {exact}");
+    assert_eq!(exact["n_steps"], 24);
     assert_eq!(exact["same_first_gap_005"], exact["n_gap_005"], "{exact}");
     assert!(exact["mean_difference"].as_f64().unwrap() <= 0.005, "{exact}");
 }

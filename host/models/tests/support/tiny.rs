@@ -32,9 +32,12 @@ impl Tiny {
     pub(crate) fn new() -> Self {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let n_vocab = tokens().len() as u64;
-        let mut tensors = vec![float("token_embd.weight", &[N_EMBD, n_vocab], &mut |_| random.unit())];
+        let mut tensors: Vec<Tensor> = ["token_embd.weight", "output.weight"]
+            .iter()
+            .map(|name| float(name, &[N_EMBD, n_vocab], &mut |_| random.unit()))
+            .collect();
         // Rows of zeros: a control token is never the most probable one, so that texts do not end by themselves.
-        tensors[0].bytes[..CONTROL.len() * N_EMBD as usize * 4].fill(0);
+        tensors[1].bytes[..CONTROL.len() * N_EMBD as usize * 4].fill(0);
         for norm in ["blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"] {
             tensors.push(float(norm, &[N_EMBD], &mut |_| 1.0));
         }
