@@ -47,6 +47,20 @@ pub fn quantized_row_bytes(k: u32) -> u64 {
     line(k.saturating_add((k / 32).saturating_mul(12)))
 }
 
+/// Activation rows up to which 8-bit weights meet two int8 terms instead of one.
+pub const FINE_ROWS: u64 = 4;
+
+/// Int8 terms that a prepared activation is the sum of: its codes, and where it pays the codes of what they leave over.
+///
+/// 8-bit weights are those of the layers that models keep precise, above all the one that makes the logits. With few rows
+/// such a product waits for its weights, so the second term costs little and takes the activations' rounding away.
+pub fn activation_terms(weight: DType, rows: u64) -> u64 {
+    match weight {
+        DType::Q8_0 if rows <= FINE_ROWS => 2,
+        _ => 1,
+    }
+}
+
 /// Bytes of one activation row prepared for a float weight: f32 values.
 pub fn float_row_bytes(k: u32) -> u64 {
     line(u64::from(k).saturating_mul(4))
@@ -107,7 +121,9 @@ fn matmul(op: &Op) -> ScratchNeed {
     // The weights of MUL_MAT_NX may differ in type; the same memory then holds one preparation after the other.
     let row = op.srcs.iter().take(weights).flatten().fold(0, |row, weight| {
         row.max(match weight.dtype {
-            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => quantized_row_bytes(k),
+            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => {
+                quantized_row_bytes(k).saturating_mul(activation_terms(weight.dtype, x.rows()))
+            }
             _ => float_row_bytes(k),
         })
     });

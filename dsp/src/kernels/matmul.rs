@@ -10,7 +10,7 @@ use hexloom_abi::{Opcode, Status};
 use super::matmul_float::float_unit;
 use super::matmul_split::{Split, Unit};
 use super::matmul_tiled::tiled_unit;
-use super::quantize::{Prepare, Prepared};
+use super::quantize::{Form, Prepare, Prepared};
 use super::{Context, OpArgs};
 use crate::hvx::{self, Isa, Kernel, LANES, Part};
 use crate::tensor::{Span, Tensor};
@@ -39,10 +39,10 @@ pub(super) fn matmul<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), 
     let need = hexloom_abi::scratch::need(&args.op, cx.n_threads() as u32).full;
     let bytes = cx.scratch_left().min(need as usize);
     let scratch = cx.take::<u8>(bytes / 128 * 128)?;
-    for quantized in [true, false] {
-        let chosen = products.map(|product| product.filter(|product| product.weight.shape().tiled == quantized));
+    for form in [Form::Codes, Form::FineCodes, Form::Floats] {
+        let chosen = products.map(|product| product.filter(|product| Form::of(&product.weight, x.rows()) == form));
         if chosen.iter().any(Option::is_some) {
-            let rows = Prepared::new(scratch, x.ne()[0], quantized);
+            let rows = Prepared::new(scratch, x.ne()[0], form);
             in_pieces::<I>(cx, x, rows, &chosen)?;
         }
     }

@@ -8,7 +8,7 @@ use hexloom_abi::tile::TileLayout;
 
 use super::matmul::Product;
 use super::matmul_split::{ROW_BLOCK, Unit};
-use super::quantize::Prepared;
+use super::quantize::{Form, Prepared};
 use crate::hvx::{Isa, LANES};
 use crate::tensor::Span;
 
@@ -77,6 +77,11 @@ fn unit_of<I: Isa, C: Codes>(product: &Product<'_>, rows: &Prepared<'_>, first: 
         layout,
     };
     let mut row = unit.rows.start;
+    while rows.form() == Form::FineCodes && row < unit.rows.end {
+        let [whole, rest] = group.block::<I, C, 2>(rows, 2 * (row - first));
+        put::<I, 1>(product, unit, row, [I::add(whole, rest)]);
+        row += 1;
+    }
     while row < unit.rows.end {
         let prepared = row - first;
         let count = (unit.rows.end - row).min(ROW_BLOCK);

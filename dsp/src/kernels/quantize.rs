@@ -3,6 +3,7 @@
 //! A quantised row is its codes, then per block of 32 an f32 scale, an f32 sum of the block (scale times sum of codes,
 //! for weights with a minimum) and the i32 sum of codes (for weights with a zero point). Scales are f32 throughout, so
 //! no range of activations is shrunk or clipped: code = nearest even of x * (127 / amax), scale = amax / 127.
+//! A fine row is two such rows: the codes, and the codes of what they leave over, with scales of their own.
 //! Blocks below [`SMALLEST`] count as zero; a block with an infinity or a NaN gets a NaN scale, so the results that
 //! depend on it are NaN.
 
@@ -21,28 +22,67 @@ pub(super) struct Prepared<'a> {
     bytes: Span<'a, u8>,
     row_bytes: usize,
     k: usize,
-    quantized: bool,
+    form: Form,
+}
+
+/// What activation rows are prepared as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// f32 elements, for float weights.
+    Floats,
+    /// Int8 codes, one term.
+    Codes,
+    /// Int8 codes and those of the remainder: rows 2r and 2r + 1.
+    FineCodes,
+}
+
+impl Form {
+    /// What `rows` activation rows are prepared as for a weight.
+    pub(super) fn of(weight: &Tensor<'_>, rows: usize) -> Self {
+        match (
+            weight.shape().tiled,
+            scratch::activation_terms(weight.dtype(), rows as u64),
+        ) {
+            (false, _) => Self::Floats,
+            (true, 1) => Self::Codes,
+            (true, _) => Self::FineCodes,
+        }
+    }
+
+    /// Prepared rows per activation row.
+    #[inline(always)]
+    pub(super) fn terms(self) -> usize {
+        match self {
+            Self::Floats | Self::Codes => 1,
+            Self::FineCodes => 2,
+        }
+    }
 }
 
 impl<'a> Prepared<'a> {
     /// Room for as many rows of `k` elements as `bytes` holds.
-    pub(super) fn new(bytes: Span<'a, u8>, k: usize, quantized: bool) -> Self {
-        let row_bytes = if quantized {
-            scratch::quantized_row_bytes(k as u32)
-        } else {
-            scratch::float_row_bytes(k as u32)
+    pub(super) fn new(bytes: Span<'a, u8>, k: usize, form: Form) -> Self {
+        let row_bytes = match form {
+            Form::Floats => scratch::float_row_bytes(k as u32),
+            Form::Codes | Form::FineCodes => scratch::quantized_row_bytes(k as u32),
         };
         Self {
             bytes,
             row_bytes: row_bytes as usize,
             k,
-            quantized,
+            form,
         }
     }
 
-    /// Rows that fit.
+    /// Activation rows that fit.
     pub(super) fn capacity(&self) -> usize {
-        self.bytes.len() / self.row_bytes
+        self.bytes.len() / (self.row_bytes * self.form.terms())
+    }
+
+    /// What the rows are prepared as.
+    #[inline(always)]
+    pub(super) fn form(&self) -> Form {
+        self.form
     }
 
     /// Elements of a row.
@@ -97,8 +137,9 @@ pub(super) struct Prepare<'a> {
 }
 
 impl Prepare<'_> {
+    /// Stores the codes of one block and gives what they leave over.
     #[inline(always)]
-    fn quantize_block<I: Isa>(&self, row: usize, block: usize, x: I::F32) {
+    fn quantize_block<I: Isa>(&self, row: usize, block: usize, x: I::F32) -> I::F32 {
         let amax = I::max_lane(math::abs::<I>(x));
         // x - x is 0 for finite lanes and NaN for others.
         let finite = I::sum(I::sub(x, x)) == 0.0;
@@ -120,6 +161,7 @@ impl Prepare<'_> {
         self.to.scales(row).set(block, scale);
         self.to.sums(row).set(block, scale * sum);
         self.to.code_sums(row).set(block, sum as i32);
+        I::sub(x, I::mul(I::to_float(codes), I::splat(scale)))
     }
 }
 
@@ -130,10 +172,15 @@ impl Kernel for Prepare<'_> {
         for idx in part.range(self.count * blocks) {
             let (row, block) = (idx / blocks, idx % blocks);
             let x = Row::new(&self.x, self.x.row_index(self.first + row)).load::<I>(block * LANES, 0.0);
-            if self.to.quantized {
-                self.quantize_block::<I>(row, block, x);
-            } else {
-                hvx::store::<I>(self.to.floats(row), block * LANES, x);
+            match self.to.form {
+                Form::Floats => hvx::store::<I>(self.to.floats(row), block * LANES, x),
+                Form::Codes => {
+                    self.quantize_block::<I>(row, block, x);
+                }
+                Form::FineCodes => {
+                    let rest = self.quantize_block::<I>(2 * row, block, x);
+                    self.quantize_block::<I>(2 * row + 1, block, rest);
+                }
             }
         }
     }
