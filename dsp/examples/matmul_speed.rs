@@ -13,6 +13,7 @@ use hexloom_abi::op::{Op, Shape};
 use hexloom_abi::tile::TileLayout;
 use hexloom_abi::{DType, Opcode, scratch};
 use hexloom_dsp::kernels::{Context, OpArgs};
+use hexloom_dsp::pool::Fork;
 use hexloom_dsp::pool::Pool;
 use hexloom_dsp::{KernelSet, Span, Tensor};
 use platform::{TestPlatform, with_pool};

@@ -30,14 +30,53 @@ pub struct Pool<P> {
     sleeping: AtomicU32,
     stop: AtomicBool,
     poisoned: AtomicBool,
-    work: UnsafeCell<Option<Work>>,
+    work: UnsafeCell<Option<Erased>>,
 }
 
-/// A kernel with its type erased: valid only while `fork` waits for it.
+/// What kernels see of a pool: the machine underneath is hidden, so that they are compiled once and not once per machine.
+pub trait Fork: Sync {
+    /// Runs every part of some work and waits for all of them. Only one thread may fork at a time.
+    ///
+    /// Fails with [`Status::Poisoned`] after a worker's panic and with [`Status::Timeout`] when a worker is stuck.
+    fn fork(&self, work: Work<'_>) -> Result<(), Status>;
+
+    /// Threads, the caller's included.
+    fn n_threads(&self) -> u32;
+
+    /// Whether a panic or a missed deadline has ended the pool.
+    fn is_poisoned(&self) -> bool;
+}
+
+/// A kernel on an instruction set, both erased; it borrows the kernel.
 #[derive(Clone, Copy)]
-struct Work {
+pub struct Work<'a> {
+    erased: Erased,
+    kernel: core::marker::PhantomData<&'a ()>,
+}
+
+/// Address and code of a kernel: valid only while `fork` waits for it.
+#[derive(Clone, Copy)]
+struct Erased {
     kernel: *const (),
     invoke: unsafe fn(*const (), Part),
+}
+
+impl<'a> Work<'a> {
+    /// `kernel` compiled for `I`.
+    pub fn new<I: Isa, K: Kernel>(kernel: &'a K) -> Self {
+        Self {
+            erased: Erased {
+                kernel: core::ptr::from_ref(kernel).cast(),
+                invoke: invoke_erased::<I, K>,
+            },
+            kernel: core::marker::PhantomData,
+        }
+    }
+
+    fn run(&self, part: Part) {
+        // SAFETY: kernel and code were stored together by `new`, and the borrow keeps the kernel alive.
+        unsafe { (self.erased.invoke)(self.erased.kernel, part) };
+    }
 }
 
 // SAFETY: `work` is written by the forking thread only while no worker runs (`running == 0`), and read by workers only
@@ -61,54 +100,14 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Threads, the caller's included.
-    pub fn n_threads(&self) -> u32 {
-        self.n_threads
-    }
-
     /// The machine underneath.
     pub fn platform(&self) -> &P {
         &self.platform
     }
 
-    /// Whether a panic or a missed deadline has ended this pool.
-    pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
-    }
-
     /// Ends the pool's usefulness, for instance when a kernel panicked.
     pub fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);
-    }
-
-    /// Runs every part of `kernel` on instruction set `I` and waits for all of them. Only one thread may fork at a time.
-    ///
-    /// Fails with [`Status::Poisoned`] after a worker's panic and with [`Status::Timeout`] when a worker is stuck.
-    pub fn fork<I: Isa, K: Kernel>(&self, kernel: &K) -> Result<(), Status> {
-        if self.is_poisoned() {
-            return Err(Status::Poisoned);
-        }
-        let count = self.n_threads as usize;
-        let first = Part { idx: 0, count };
-        if count == 1 {
-            I::invoke(kernel, first);
-            return Ok(());
-        }
-        // SAFETY: no worker runs (the last fork waited for all), so nobody reads the cell.
-        unsafe {
-            *self.work.get() = Some(Work {
-                kernel: core::ptr::from_ref(kernel).cast(),
-                invoke: invoke_erased::<I, K>,
-            });
-        }
-        self.running.store(self.n_threads - 1, Ordering::Relaxed);
-        self.seq.fetch_add(1, Ordering::SeqCst);
-        if self.sleeping.load(Ordering::SeqCst) != 0 {
-            self.platform.wake(&self.seq);
-        }
-        let joined = JoinGuard(self);
-        I::invoke(kernel, first);
-        joined.finish()
     }
 
     /// The body of worker `idx` (1 to `n_threads - 1`): returns after [`Pool::stop`].
@@ -161,6 +160,38 @@ impl<P: Platform> Pool<P> {
     }
 }
 
+impl<P: Platform> Fork for Pool<P> {
+    fn fork(&self, work: Work<'_>) -> Result<(), Status> {
+        if self.is_poisoned() {
+            return Err(Status::Poisoned);
+        }
+        let count = self.n_threads as usize;
+        let first = Part { idx: 0, count };
+        if count == 1 {
+            work.run(first);
+            return Ok(());
+        }
+        // SAFETY: no worker runs (the last fork waited for all), so nobody reads the cell.
+        unsafe { *self.work.get() = Some(work.erased) };
+        self.running.store(self.n_threads - 1, Ordering::Relaxed);
+        self.seq.fetch_add(1, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) != 0 {
+            self.platform.wake(&self.seq);
+        }
+        let joined = JoinGuard(self);
+        work.run(first);
+        joined.finish()
+    }
+
+    fn n_threads(&self) -> u32 {
+        self.n_threads
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+}
+
 /// # Safety
 /// `kernel` points to a live `K`.
 unsafe fn invoke_erased<I: Isa, K: Kernel>(kernel: *const (), part: Part) {
@@ -186,9 +217,6 @@ impl<P: Platform> JoinGuard<'_, P> {
             core::hint::spin_loop();
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(1024) {
-                if pool.is_poisoned() {
-                    break;
-                }
                 let now = pool.platform.nanos();
                 let end = *deadline.get_or_insert(now.saturating_add(JOIN_TIMEOUT_US * 1000));
                 if now > end {
@@ -208,8 +236,8 @@ impl<P: Platform> JoinGuard<'_, P> {
 impl<P: Platform> Drop for JoinGuard<'_, P> {
     fn drop(&mut self) {
         self.0.poison();
-        // The deadline bounds this wait; a worker that is still running then keeps a pointer into a dead frame, which is
-        // why a poisoned session never runs another op and its thread does not return until the workers have.
+        // A panic on one thread does not cut this short, since the others still borrow the kernel. Only the deadline
+        // does; a worker that is stuck beyond it keeps a pointer into a dead frame, and the session runs no other op.
         let _ = self.join();
     }
 }

@@ -247,6 +247,14 @@ impl PreparedGraph {
         self.graph.nodes.len()
     }
 
+    /// What the computed tensors need, by chunk, with the tensors that are alive at each chunk's fullest moment.
+    ///
+    /// # Errors
+    /// None that preparing the graph would not have met: it is planned once more.
+    pub fn compute_report(&self) -> Result<compute::ComputeReport, crate::PlanError> {
+        compute::report(&self.graph, self.session.options().buffer_bytes_max)
+    }
+
     /// Bytes of the buffers for computed tensors.
     pub fn compute_bytes(&self) -> u64 {
         self.compute_bytes

@@ -73,7 +73,9 @@ fn search_comes_within_half_a_percent_on_random_graphs() {
 }
 
 /// Graph, limits in MiB, chunks ggml needs at each, ggml's bytes over the bound at each (thousandths).
-const CHUNKED: [(&str, &[u64], &[usize], &[u64]); 9] = [
+type Chunked = (&'static str, &'static [u64], &'static [usize], &'static [u64]);
+
+const CHUNKED: [Chunked; 9] = [
     (
         "S30x576_b512_nofa_out1",
         &[32, 16, 8, 4],
@@ -172,4 +174,19 @@ fn the_same_graph_gives_the_same_plan_whatever_was_planned_before() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn the_tensors_at_the_peak_add_up_to_the_bound() {
+    let graph = graph("B32x4096_b512_fa_out1", InPlaceRules::Ggml);
+    let plan = Planner::new()
+        .quick(&graph, &[Limits::unlimited(ALIGNMENT)])
+        .expect("a plan");
+    let peak = plan.peak(&graph, 0, 0).expect("a peak");
+    assert_eq!(peak.bytes, plan.kinds[0].lower_bound);
+    let names: Vec<&str> = peak.tensors.iter().take(3).map(|t| graph.name(t.0)).collect();
+    assert_eq!(names, ["L0_gate", "L0_up", "L0_glu"]);
+    assert_eq!(plan.peak(&graph, 0, 1), None);
+    let (problem, packing) = plan.chunk_as_problem(&graph, 0, 0);
+    assert_eq!(problem.check(&packing.offsets), Ok(plan.bytes()));
 }

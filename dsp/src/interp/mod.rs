@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::kernels::{Context, KernelSet};
 use crate::mapping::{Addresses, MappingTable, PinnedBuffer};
 use crate::platform::Platform;
-use crate::pool::Pool;
+use crate::pool::{Fork, Pool};
 use crate::tensor::Span;
 use written::WrittenRanges;
 
@@ -272,19 +272,21 @@ impl<P: Platform> OpRunner<'_, '_, P> {
             .map_err(|refusal| fail(Status::ScratchTooSmall)(refusal.detail()))?;
         operands::check_overlap(view, desc, &op).map_err(fail(Status::Invalid))?;
         let platform = self.pool.platform();
-        for tensor in desc.srcs.iter().filter_map(|&idx| view.operand(idx)) {
-            written.before_read(platform, tensor, self.addresses);
+        // Destinations too: a store into a line whose other bytes are stale here would send those back with it.
+        for tensor in desc.srcs.iter().chain(&desc.dsts).filter_map(|&idx| view.operand(idx)) {
+            written.before_use(platform, tensor, self.addresses);
         }
         // SAFETY: `view` was checked by `parse`, and `addresses` come from mappings at least as large as its buffers,
         // which stay until the next batch resolves.
         let args = unsafe { operands::resolve(view, desc, op, self.addresses) };
         platform.disturb_scratch();
         let cx = Context::new(self.pool, self.scratch);
-        self.kernels.run(&cx, &args).map_err(|status| fail(status)(0))?;
+        let result = self.kernels.run(&cx, &args);
+        // A kernel that failed may have written a part, which must not come out of the cache at some later time.
         for tensor in desc.dsts.iter().filter_map(|&idx| view.operand(idx)) {
             written.after_write(platform, tensor, self.addresses);
         }
-        Ok(())
+        result.map_err(|status| fail(status)(0))
     }
 }
 

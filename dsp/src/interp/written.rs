@@ -22,7 +22,7 @@ pub(super) struct WrittenRanges {
 
 impl WrittenRanges {
     /// Makes what the host wrote into `tensor` visible. Weights and fences need nothing here.
-    pub(super) fn before_read<P: Platform>(&mut self, platform: &P, tensor: &TensorDesc, addresses: &Addresses) {
+    pub(super) fn before_use<P: Platform>(&mut self, platform: &P, tensor: &TensorDesc, addresses: &Addresses) {
         if tensor.flags & (TENSOR_WEIGHT | TENSOR_FENCE) != 0 {
             return;
         }

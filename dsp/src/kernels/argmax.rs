@@ -5,10 +5,9 @@ use hexloom_abi::Status;
 use super::rows::Row;
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, LANES, Part};
-use crate::platform::Platform;
 use crate::tensor::Tensor;
 
-pub(super) fn argmax<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn argmax<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let kernel = Argmax {
         x: args.src(0)?,
         out: args.dst(0)?,

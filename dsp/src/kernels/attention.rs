@@ -14,7 +14,6 @@ use super::rows::Row;
 use super::slope::slope;
 use super::{Context, OpArgs};
 use crate::hvx::{self, Isa, Kernel, LANES, Part};
-use crate::platform::Platform;
 use crate::tensor::{Span, Tensor};
 
 /// Query rows of an item.
@@ -59,7 +58,7 @@ pub(super) struct Place {
     pub(super) seq: usize,
 }
 
-pub(super) fn attention<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn attention<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let [q, k, v] = [args.src(0)?, args.src(1)?, args.src(2)?];
     let n_tokens = q.shape().ne[1];
     let n_kv = k.shape().ne[1];

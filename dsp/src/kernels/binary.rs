@@ -5,19 +5,18 @@ use hexloom_abi::{Opcode, Status};
 use super::rows::{Pieces, Row};
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, Part};
-use crate::platform::Platform;
 use crate::tensor::Tensor;
 
-pub(super) fn binary<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn binary<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
-        Opcode::Add => run::<I, P, Add>(cx, args),
-        Opcode::Sub => run::<I, P, Sub>(cx, args),
-        Opcode::Mul => run::<I, P, Mul>(cx, args),
-        _ => run::<I, P, Div>(cx, args),
+        Opcode::Add => run::<I, Add>(cx, args),
+        Opcode::Sub => run::<I, Sub>(cx, args),
+        Opcode::Mul => run::<I, Mul>(cx, args),
+        _ => run::<I, Div>(cx, args),
     }
 }
 
-fn run<I: Isa, P: Platform, F: Formula>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+fn run<I: Isa, F: Formula>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let kernel = Binary {
         a: args.src(0)?,
         b: args.src(1)?,

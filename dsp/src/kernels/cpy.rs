@@ -7,10 +7,9 @@ use hexloom_abi::{DType, Status};
 use super::rows::{Pieces, Row};
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, Part};
-use crate::platform::Platform;
 use crate::tensor::{Plain, Tensor};
 
-pub(super) fn cpy<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn cpy<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let kernel = Cpy {
         from: args.src(0)?,
         to: args.dst(0)?,

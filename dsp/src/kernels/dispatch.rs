@@ -13,7 +13,6 @@ use crate::hvx::avx2::{self, Avx2};
 use crate::hvx::hexagon::Hexagon;
 #[cfg(not(target_arch = "hexagon"))]
 use crate::hvx::plain::Plain;
-use crate::platform::Platform;
 
 /// Which kernels a session runs, chosen when it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,35 +44,35 @@ impl KernelSet {
     }
 
     /// Runs one op. Support and scratch were checked by the caller.
-    pub fn run<P: Platform>(self, cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+    pub fn run(self, cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         match self {
             Self::Reference => reference::run(cx, args),
             #[cfg(not(target_arch = "hexagon"))]
-            Self::Plain => run::<Plain, P>(cx, args),
+            Self::Plain => run::<Plain>(cx, args),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => run::<Avx2, P>(cx, args),
+            Self::Avx2 => run::<Avx2>(cx, args),
             #[cfg(target_arch = "hexagon")]
-            Self::Hvx => run::<Hexagon, P>(cx, args),
+            Self::Hvx => run::<Hexagon>(cx, args),
         }
     }
 }
 
-fn run<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
-        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I, P>(cx, args),
-        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary::binary::<I, P>(cx, args),
-        Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => norm::norm::<I, P>(cx, args),
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I>(cx, args),
+        Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary::binary::<I>(cx, args),
+        Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => norm::norm::<I>(cx, args),
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
-            unary::unary::<I, P>(cx, args)
+            unary::unary::<I>(cx, args)
         }
-        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => gated::gated::<I, P>(cx, args),
-        Opcode::Rope => rope::rope::<I, P>(cx, args),
-        Opcode::SoftMax => soft_max::soft_max::<I, P>(cx, args),
-        Opcode::FlashAttnExt => attention::attention::<I, P>(cx, args),
-        Opcode::GetRows => get_rows::get_rows::<I, P>(cx, args),
-        Opcode::SetRows => set_rows::set_rows::<I, P>(cx, args),
-        Opcode::Cpy => cpy::cpy::<I, P>(cx, args),
-        Opcode::Argmax => argmax::argmax::<I, P>(cx, args),
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => gated::gated::<I>(cx, args),
+        Opcode::Rope => rope::rope::<I>(cx, args),
+        Opcode::SoftMax => soft_max::soft_max::<I>(cx, args),
+        Opcode::FlashAttnExt => attention::attention::<I>(cx, args),
+        Opcode::GetRows => get_rows::get_rows::<I>(cx, args),
+        Opcode::SetRows => set_rows::set_rows::<I>(cx, args),
+        Opcode::Cpy => cpy::cpy::<I>(cx, args),
+        Opcode::Argmax => argmax::argmax::<I>(cx, args),
         _ => Err(Status::Unsupported),
     }
 }

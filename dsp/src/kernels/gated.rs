@@ -6,19 +6,18 @@ use super::rows::{Pieces, Row};
 use super::unary::{Formula, Gelu, GeluErf, GeluQuick, Silu};
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, Part};
-use crate::platform::Platform;
 use crate::tensor::Tensor;
 
-pub(super) fn gated<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn gated<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
-        Opcode::Swiglu => run::<I, P, _>(cx, args, Silu),
-        Opcode::Geglu => run::<I, P, _>(cx, args, Gelu),
-        Opcode::GegluErf => run::<I, P, _>(cx, args, GeluErf),
-        _ => run::<I, P, _>(cx, args, GeluQuick),
+        Opcode::Swiglu => run::<I, _>(cx, args, Silu),
+        Opcode::Geglu => run::<I, _>(cx, args, Gelu),
+        Opcode::GegluErf => run::<I, _>(cx, args, GeluErf),
+        _ => run::<I, _>(cx, args, GeluQuick),
     }
 }
 
-fn run<I: Isa, P: Platform, F: Formula>(cx: &Context<'_, P>, args: &OpArgs<'_>, formula: F) -> Result<(), Status> {
+fn run<I: Isa, F: Formula>(cx: &Context<'_>, args: &OpArgs<'_>, formula: F) -> Result<(), Status> {
     let kernel = Gated {
         x: args.src(0)?,
         gate: args.src_opt(1),

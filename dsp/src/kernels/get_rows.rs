@@ -11,10 +11,9 @@ use super::dequantize::Blocks;
 use super::rows::Row;
 use super::{Context, OpArgs};
 use crate::hvx::{self, Isa, Kernel, LANES, Part};
-use crate::platform::Platform;
 use crate::tensor::Tensor;
 
-pub(super) fn get_rows<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn get_rows<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let kernel = GetRows {
         table: args.src(0)?,
         indices: args.src(1)?,

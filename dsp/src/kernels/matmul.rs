@@ -13,7 +13,6 @@ use super::matmul_tiled::tiled_unit;
 use super::quantize::{Prepare, Prepared};
 use super::{Context, OpArgs};
 use crate::hvx::{self, Isa, Kernel, LANES, Part};
-use crate::platform::Platform;
 use crate::tensor::{Span, Tensor};
 
 /// One weight with where its product goes.
@@ -25,7 +24,7 @@ pub(super) struct Product<'a> {
     addend: Option<Tensor<'a>>,
 }
 
-pub(super) fn matmul<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn matmul<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let with_add = args.op.opcode == Opcode::MulMatAdd;
     let n_weights = args.op.n_srcs() - 1 - usize::from(with_add);
     let x = args.src(n_weights)?;
@@ -44,14 +43,14 @@ pub(super) fn matmul<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>
         let chosen = products.map(|product| product.filter(|product| product.weight.shape().tiled == quantized));
         if chosen.iter().any(Option::is_some) {
             let rows = Prepared::new(scratch, x.ne()[0], quantized);
-            in_pieces::<I, P>(cx, x, rows, &chosen)?;
+            in_pieces::<I>(cx, x, rows, &chosen)?;
         }
     }
     Ok(())
 }
 
-fn in_pieces<I: Isa, P: Platform>(
-    cx: &Context<'_, P>,
+fn in_pieces<I: Isa>(
+    cx: &Context<'_>,
     x: Tensor<'_>,
     rows: Prepared<'_>,
     products: &[Option<Product<'_>>; MAX_NX],

@@ -33,8 +33,7 @@ use hexloom_abi::Status;
 use hexloom_abi::op::{Op, Shape};
 
 use crate::hvx::{Isa, Kernel, Part};
-use crate::platform::Platform;
-use crate::pool::Pool;
+use crate::pool::{Fork, Work};
 use crate::tensor::{Plain, Span, Tensor};
 
 pub use dispatch::KernelSet;
@@ -53,8 +52,8 @@ pub struct OpArgs<'a> {
 const SMALL_ELEMS: u64 = 2048;
 
 /// What an op function runs on: threads and scratch memory.
-pub struct Context<'a, P> {
-    pool: &'a Pool<P>,
+pub struct Context<'a> {
+    pool: &'a dyn Fork,
     scratch: Span<'a, u8>,
     used: Cell<usize>,
 }
@@ -76,9 +75,9 @@ impl<'a> OpArgs<'a> {
     }
 }
 
-impl<'a, P: Platform> Context<'a, P> {
+impl<'a> Context<'a> {
     /// A context over a pool and all of a session's scratch memory, whose base is 128-byte aligned.
-    pub fn new(pool: &'a Pool<P>, scratch: Span<'a, u8>) -> Self {
+    pub fn new(pool: &'a dyn Fork, scratch: Span<'a, u8>) -> Self {
         Self {
             pool,
             scratch,
@@ -88,7 +87,7 @@ impl<'a, P: Platform> Context<'a, P> {
 
     /// Runs all parts of a kernel on instruction set `I`.
     pub fn run<I: Isa, K: Kernel>(&self, kernel: &K) -> Result<(), Status> {
-        self.pool.fork::<I, K>(kernel)
+        self.pool.fork(Work::new::<I, K>(kernel))
     }
 
     /// Runs a kernel of `elems` element-wise results: on the calling thread alone when waking others costs more.

@@ -5,10 +5,9 @@ use hexloom_abi::{Opcode, Status};
 use super::rows::Row;
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, Part, math};
-use crate::platform::Platform;
 use crate::tensor::Tensor;
 
-pub(super) fn norm<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn norm<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let kernel = Norm {
         x: args.src(0)?,
         weight: match args.op.opcode {

@@ -11,11 +11,10 @@ use hexloom_abi::support::ROPE_NEOX;
 use super::rows::Row;
 use super::{Context, OpArgs};
 use crate::hvx::{self, Isa, Kernel, LANES, Part, math};
-use crate::platform::Platform;
 use crate::real;
 use crate::tensor::{Span, Tensor};
 
-pub(super) fn rope<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn rope<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let n_dims = args.op.param(1) as usize;
     let padded = |len: usize| len.next_multiple_of(LANES);
     let turns = [(); 3].map(|()| cx.take::<f32>(padded(n_dims / 2)));

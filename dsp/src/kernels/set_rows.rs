@@ -9,10 +9,9 @@ use super::rows::Row;
 use super::{Context, OpArgs};
 use crate::hvx::plain::f32_to_f16;
 use crate::hvx::{Isa, Kernel, LANES, Part, math};
-use crate::platform::Platform;
 use crate::tensor::{Span, Tensor};
 
-pub(super) fn set_rows<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn set_rows<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let kernel = SetRows {
         rows: args.src(0)?,
         targets: Targets(args.src(1)?),

@@ -9,10 +9,9 @@ use super::rows::Row;
 use super::slope::slope;
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, Part, math};
-use crate::platform::Platform;
 use crate::tensor::Tensor;
 
-pub(super) fn soft_max<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn soft_max<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let kernel = SoftMax {
         x: args.src(0)?,
         mask: args.src_opt(1),

@@ -7,29 +7,28 @@ use hexloom_abi::{Opcode, Status};
 use super::rows::{Pieces, Row};
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, Part, math};
-use crate::platform::Platform;
 use crate::tensor::Tensor;
 
-pub(super) fn unary<I: Isa, P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn unary<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let [first, second] = [args.op.param_f32(0), args.op.param_f32(1)];
     match args.op.opcode {
-        Opcode::Silu => run::<I, P, _>(cx, args, Silu),
-        Opcode::Gelu => run::<I, P, _>(cx, args, Gelu),
-        Opcode::GeluErf => run::<I, P, _>(cx, args, GeluErf),
-        Opcode::GeluQuick => run::<I, P, _>(cx, args, GeluQuick),
+        Opcode::Silu => run::<I, _>(cx, args, Silu),
+        Opcode::Gelu => run::<I, _>(cx, args, Gelu),
+        Opcode::GeluErf => run::<I, _>(cx, args, GeluErf),
+        Opcode::GeluQuick => run::<I, _>(cx, args, GeluQuick),
         Opcode::Scale => {
             let formula = Scale {
                 factor: first,
                 offset: second,
             };
-            run::<I, P, _>(cx, args, formula)
+            run::<I, _>(cx, args, formula)
         }
         _ => {
             let formula = Clamp {
                 low: first,
                 high: second,
             };
-            run::<I, P, _>(cx, args, formula)
+            run::<I, _>(cx, args, formula)
         }
     }
 }
@@ -107,7 +106,7 @@ impl Formula for Clamp {
     }
 }
 
-fn run<I: Isa, P: Platform, F: Formula>(cx: &Context<'_, P>, args: &OpArgs<'_>, formula: F) -> Result<(), Status> {
+fn run<I: Isa, F: Formula>(cx: &Context<'_>, args: &OpArgs<'_>, formula: F) -> Result<(), Status> {
     let kernel = Unary {
         x: args.src(0)?,
         out: args.dst(0)?,

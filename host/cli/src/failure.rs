@@ -29,6 +29,12 @@ pub(crate) enum Failure {
     /// A file of the user's that is not what it should be.
     #[error("{}: {what}", path.display())]
     Content { path: PathBuf, what: String },
+    /// A file that cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    /// A result that its own check refuses.
+    #[error("{0}; this is a fault of hexloom")]
+    Wrong(String),
     /// Standard output was closed by whoever read it.
     #[error("standard output was closed")]
     BrokenPipe,

@@ -5,6 +5,7 @@
 //! by arithmetic. Guards and page rounding, below 8 KiB a buffer, are not counted.
 
 use hexloom::abi::scratch::ATTENTION_BLOCK;
+use hexloom::memory::compute::{ChunkReport, ComputeReport};
 use hexloom::{Session, SessionOptions};
 use hexloom_models::gguf::Gguf;
 use hexloom_models::llama::{BATCH_TOKENS, Context, LlamaConfig, Model};
@@ -15,8 +16,6 @@ use crate::output::{grouped, mib};
 
 /// Longest context that graphs are prepared for here.
 const MEASURED: u32 = 4096;
-/// Bytes of mask per token of context: an f16 for the decode graph, and one for each token of a prompt piece.
-const MASK_BYTES: u64 = 2 * (1 + BATCH_TOKENS as u64);
 
 /// Bytes by use, for one context length.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -25,6 +24,8 @@ pub(crate) struct Footprint {
     pub(crate) n_ctx: u32,
     /// Tokens of context that the model was trained with.
     pub(crate) n_ctx_train: u32,
+    /// Tokens of a prompt that are evaluated together.
+    pub(crate) n_batch: u32,
     pub(crate) weight_bytes: u64,
     pub(crate) cache_bytes: u64,
     pub(crate) compute_bytes: u64,
@@ -32,46 +33,81 @@ pub(crate) struct Footprint {
     pub(crate) total_bytes: u64,
     pub(crate) window_bytes: u64,
     pub(crate) fits: bool,
+    /// Buffers that the weights are packed into, and the bytes of each.
+    pub(crate) weight_buffers: Vec<u64>,
+    /// Graphs of one decode step and of one prompt piece.
+    pub(crate) graphs: Vec<GraphMemory>,
     /// The largest context that fits, whatever the model was trained with; 0 when the weights alone do not fit.
     pub(crate) n_ctx_max: u32,
 }
 
+/// Memory of one graph's computed tensors, measured at a context of at most [`MEASURED`] tokens.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct GraphMemory {
+    pub(crate) name: String,
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) lower_bound: u64,
+}
+
+/// One chunk and who fills it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Chunk {
+    pub(crate) bytes: u64,
+    /// Tensors alive at the fullest moment and their bytes, largest first.
+    pub(crate) alive: Vec<(String, u64)>,
+}
+
 impl Footprint {
-    /// Plans a model for a context of `n_ctx` tokens: weights, cache, the graphs of a decode step and of a prompt piece.
-    pub(crate) fn of(gguf: &Gguf, n_ctx: u32) -> Result<Self, Failure> {
+    /// Plans a model for a context of `n_ctx` tokens: weights, cache, the graphs of a decode step and of a prompt piece
+    /// of `n_batch` tokens.
+    pub(crate) fn of(gguf: &Gguf, n_ctx: u32, n_batch: u32) -> Result<Self, Failure> {
         let session = Session::open(Device::Null.transport()?, SessionOptions::default())?;
         let model = Model::reserve(gguf, &session)?;
-        let measured = n_ctx.clamp(BATCH_TOKENS as u32, MEASURED);
-        let mut context = Context::new(&model, measured)?;
-        context.eval(&[0; BATCH_TOKENS])?;
-        let masks = |n_ctx| cache_rows(n_ctx) * MASK_BYTES;
-        Ok(Self::from_parts(Parts {
+        let n_batch = n_batch.min(n_ctx);
+        let measured = n_ctx.clamp(n_batch, MEASURED.max(n_batch));
+        let mut context = Context::with_batch(&model, measured, n_batch as usize)?;
+        context.eval(&vec![0; n_batch as usize])?;
+        let masks = |n_ctx| cache_rows(n_ctx) * mask_bytes(n_batch);
+        let reports = context.compute_reports()?;
+        let footprint = Self::from_parts(Parts {
             n_ctx,
+            n_batch,
             weights: model.bytes(),
             compute_without_masks: context.compute_bytes().saturating_sub(masks(measured)),
             pinned: session.pinned_bytes(),
             window: session.hw().window_bytes,
             config: model.config(),
-        }))
+        });
+        Ok(Self {
+            weight_buffers: Model::plan_weights(gguf, session.options().buffer_bytes_max)?
+                .layout
+                .buffer_bytes,
+            graphs: reports.into_iter().map(GraphMemory::new).collect(),
+            ..footprint
+        })
     }
 
     fn from_parts(parts: Parts<'_>) -> Self {
         let cache_per_token = parts.config.cache_bytes_per_token();
         let rows = cache_rows(parts.n_ctx);
         let fixed = parts.weights + parts.compute_without_masks + parts.pinned;
-        let total = fixed + rows * (cache_per_token + MASK_BYTES);
+        let per_token = cache_per_token + mask_bytes(parts.n_batch);
+        let total = fixed + rows * per_token;
         let left = parts.window.saturating_sub(fixed);
-        let most = left / (cache_per_token + MASK_BYTES) / u64::from(ATTENTION_BLOCK) * u64::from(ATTENTION_BLOCK);
+        let most = left / per_token / u64::from(ATTENTION_BLOCK) * u64::from(ATTENTION_BLOCK);
         Self {
             n_ctx: parts.n_ctx,
+            n_batch: parts.n_batch,
             n_ctx_train: parts.config.n_ctx_train,
             weight_bytes: parts.weights,
             cache_bytes: rows * cache_per_token,
-            compute_bytes: parts.compute_without_masks + rows * MASK_BYTES,
+            compute_bytes: parts.compute_without_masks + rows * mask_bytes(parts.n_batch),
             pinned_bytes: parts.pinned,
             total_bytes: total,
             window_bytes: parts.window,
             fits: total <= parts.window,
+            weight_buffers: Vec::new(),
+            graphs: Vec::new(),
             n_ctx_max: u32::try_from(most).unwrap_or(u32::MAX),
         }
     }
@@ -80,6 +116,7 @@ impl Footprint {
 /// What a footprint is made of.
 struct Parts<'a> {
     n_ctx: u32,
+    n_batch: u32,
     weights: u64,
     compute_without_masks: u64,
     pinned: u64,
@@ -91,6 +128,7 @@ struct Parts<'a> {
 pub(crate) fn check(gguf: &Gguf, n_ctx: u32, session: &Session) -> Result<(), Failure> {
     let footprint = Footprint::from_parts(Parts {
         n_ctx,
+        n_batch: BATCH_TOKENS as u32,
         weights: Model::plan_weights(gguf, session.options().buffer_bytes_max)?.bytes,
         compute_without_masks: 0,
         pinned: session.pinned_bytes(),
@@ -111,6 +149,26 @@ pub(crate) fn check(gguf: &Gguf, n_ctx: u32, session: &Session) -> Result<(), Fa
             most => format!("--ctx {most} is the most that can fit"),
         }
     )))
+}
+
+impl GraphMemory {
+    fn new((name, report): (String, ComputeReport)) -> Self {
+        let chunk = |chunk: ChunkReport| Chunk {
+            bytes: chunk.bytes,
+            alive: chunk.alive,
+        };
+        Self {
+            name,
+            chunks: report.chunks.into_iter().map(chunk).collect(),
+            lower_bound: report.lower_bound,
+        }
+    }
+}
+
+/// Bytes of mask per token of context: an f16 for the decode graph, and one for each token of a prompt piece.
+fn mask_bytes(n_batch: u32) -> u64 {
+    let prompt = if n_batch > 1 { u64::from(n_batch) } else { 0 };
+    2 * (1 + prompt)
 }
 
 /// Tokens that a cache for `n_ctx` has room for: whole blocks of attention.

@@ -156,6 +156,26 @@ pub(super) fn cases() -> Vec<Case> {
             },
         ]);
     }
+    list.extend([
+        // Partial results of all rows do not fit 256 KiB of scratch memory, so they are made in groups.
+        Attention {
+            dk: 8,
+            dv: 8,
+            tokens: 4,
+            kv: 2048,
+            heads: 64,
+            kv_heads: 1,
+            ..PLAIN
+        },
+        // Those of one group do not fit it.
+        Attention {
+            dk: 8,
+            dv: 512,
+            tokens: 1,
+            kv: 2048,
+            ..PLAIN
+        },
+    ]);
     let mut cases: Vec<Case> = list.into_iter().map(Attention::case).collect();
     let mut half = PLAIN.case().named("F16 queries");
     half.srcs[0] = half.srcs[0].take().map(|q| Operand { dtype: DType::F16, ..q });

@@ -113,6 +113,11 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(several(&weights, x(128, 5)));
         }
     }
+    // One activation row that 256 KiB, or 2 MiB, of scratch memory do not hold.
+    for k in [70_016, 640_000] {
+        let row = [k, 1, 1, 1];
+        cases.push(product(Operand::weight(DType::F16, row), Operand::f32(row)));
+    }
     let mixed = [DType::Q4_0, DType::F16, DType::Q8_0].map(|dtype| Operand::weight(dtype, [64, 17, 1, 1]));
     cases.push(several(&mixed, Operand::f32([64, 2, 1, 1])));
     cases

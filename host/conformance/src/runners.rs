@@ -59,10 +59,10 @@ pub fn sim() -> Result<Suite, OpenError> {
         open("sim 1 thread", 1, 8 << 20, false, best, false)?,
         open("sim 2 threads, junk", 2, 8 << 20, true, best, false)?,
         open("sim 5 threads", 5, 8 << 20, false, best, false)?,
-        open("sim 4 MiB scratch, junk", 3, 4 << 20, true, best, false)?,
-        open("sim 2 MiB scratch, junk", 4, 2 << 20, true, best, false)?,
-        // Too little for some ops with that many threads: they must be refused, not run wrongly.
-        open("sim 256 KiB scratch, junk", 6, 256 << 10, true, best, false)?,
+        open("sim 4 MiB scratch, junk", 2, 4 << 20, true, best, false)?,
+        open("sim 2 MiB scratch, junk", 2, 2 << 20, true, best, false)?,
+        // Too little for some ops: they must be refused, not run wrongly.
+        open("sim 256 KiB scratch, junk", 3, 256 << 10, true, best, false)?,
     ];
     if KernelSet::best() != KernelSet::Plain {
         runners.push(open(

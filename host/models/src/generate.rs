@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::ModelError;
-use crate::llama::{BATCH_TOKENS, Context};
+use crate::llama::Context;
 use crate::sampler::Sampler;
 use crate::tokenizer::Tokenizer;
 
@@ -93,8 +93,9 @@ pub fn generate(
     };
     let mut stream = tokenizer.stream();
     let start = Instant::now();
-    let (before, last) = prompt.split_at((prompt.len() - 1) / BATCH_TOKENS * BATCH_TOKENS);
-    for piece in before.chunks(BATCH_TOKENS) {
+    let n_batch = context.n_batch();
+    let (before, last) = prompt.split_at((prompt.len() - 1) / n_batch * n_batch);
+    for piece in before.chunks(n_batch) {
         if cancel.is_cancelled() {
             break;
         }

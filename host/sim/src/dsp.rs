@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hexloom::transport::TransportError;
 use hexloom_abi::{BatchReply, StartRequest};
 use hexloom_dsp::interp::{BlockRef, Packet};
-use hexloom_dsp::pool::Pool;
+use hexloom_dsp::pool::{Fork, Pool};
 use hexloom_dsp::{KernelSet, Session, SessionLimits, Span};
 use zerocopy::IntoBytes;
 

@@ -17,6 +17,43 @@ pub struct ComputeLayout {
     pub lower_bound: u64,
 }
 
+/// What a graph's computed tensors need, and who needs it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ComputeReport {
+    /// Chunks, each one buffer.
+    pub chunks: Vec<ChunkReport>,
+    /// No layout can need fewer bytes.
+    pub lower_bound: u64,
+}
+
+/// One chunk of computed tensors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChunkReport {
+    /// Bytes of the chunk.
+    pub bytes: u64,
+    /// Tensors alive at its fullest moment with their bytes, largest first.
+    pub alive: Vec<(String, u64)>,
+}
+
+/// Plans `graph` once more and tells who fills the chunks; planning is deterministic, so this is the layout in force.
+pub(crate) fn report(graph: &Graph, chunk_bytes: u64) -> Result<ComputeReport, PlanError> {
+    let view = planning_graph(graph)?;
+    let plan = plan::plan_compute(&view, &[Limits::chunked(LINE_BYTES, chunk_bytes)])?;
+    let kind = &plan.kinds[0];
+    let chunks = (0u32..).zip(&kind.chunks).map(|(chunk, &bytes)| {
+        let alive = plan.peak(&view, 0, chunk).map_or_else(Vec::new, |peak| peak.tensors);
+        let named = |(id, bytes): (plan::TensorId, u64)| (view.name(id).to_owned(), bytes);
+        ChunkReport {
+            bytes,
+            alive: alive.into_iter().map(named).collect(),
+        }
+    });
+    Ok(ComputeReport {
+        chunks: chunks.collect(),
+        lower_bound: kind.lower_bound,
+    })
+}
+
 /// Plans the computed tensors of `graph` into chunks of at most `chunk_bytes`.
 pub(crate) fn plan(graph: &Graph, chunk_bytes: u64) -> Result<ComputeLayout, PlanError> {
     let view = planning_graph(graph)?;

@@ -93,11 +93,10 @@ impl OnlinePlanner {
         if with_empty {
             run.forget_empty();
         }
-        Ok(self
-            .allocators
-            .iter()
-            .map(|a| a.peaks().filter(|&p| p != 0).collect())
-            .collect())
+        let kinds = self.allocators.iter().zip(0..);
+        kinds
+            .map(|(a, kind)| within_range(graph, room, kind, a.peaks().filter(|&p| p != 0).collect()))
+            .collect()
     }
 }
 
@@ -206,6 +205,25 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// `chunks` if their sum is a number, else an error that names the largest tensor of the kind.
+pub(crate) fn within_range(graph: &Graph, room: &[u64], kind: u8, chunks: Vec<u64>) -> Result<Vec<u64>, PlanError> {
+    let total = chunks.iter().try_fold(0u64, |sum, &c| sum.checked_add(c));
+    if total.is_some() {
+        return Ok(chunks);
+    }
+    let of_kind = (0..).zip(&graph.tensors).filter(|(_, t)| t.kind == kind);
+    let largest = of_kind
+        .map(|(idx, _)| idx)
+        .max_by_key(|&idx| room[idx as usize])
+        .unwrap_or(0);
+    let (tensor, bytes) = (graph.name(TensorId(largest)).to_owned(), room[largest as usize]);
+    Err(PlanError::OffsetOverflow {
+        tensor,
+        bytes,
+        offset: u64::MAX - bytes,
+    })
 }
 
 /// Checks limits and sizes once, and fills `room` with rounded sizes (0 for what is not planned).

@@ -40,12 +40,14 @@ pub fn draw(problem: &Problem, packing: &Packing, capacity: Option<u64>) -> Stri
     for (b, &offset) in problem.buffers.iter().zip(&packing.offsets) {
         let (left, top) = (x(b.lower), y(offset.saturating_add(b.size)));
         let (width, height) = (x(b.upper) - left, y(offset) - top);
-        let hue = 215.0 - 200.0 * (b.size as f64 / largest as f64).sqrt();
+        let warmth = (b.size as f64 / largest as f64).sqrt();
+        let mix = |cool: f64, warm: f64| (cool + (warm - cool) * warmth).round();
+        let (red, green, blue) = (mix(168.0, 242.0), mix(200.0, 140.0), mix(236.0, 70.0));
         let id = escape(&b.id);
         let _ = writeln!(
             svg,
             "<rect x=\"{left:.2}\" y=\"{top:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" \
-             fill=\"hsl({hue:.0},65%,68%)\" stroke=\"#333\" stroke-width=\"0.5\"><title>{id}: {} bytes at {offset}, \
+             fill=\"rgb({red},{green},{blue})\" stroke=\"#333\" stroke-width=\"0.5\"><title>{id}: {} bytes at {offset}, \
              time {} to {}</title></rect>",
             b.size, b.lower, b.upper,
         );
@@ -57,30 +59,34 @@ pub fn draw(problem: &Problem, packing: &Packing, capacity: Option<u64>) -> Stri
             );
         }
     }
-    let mut line = |bytes: u64, style: &str, label: &str| {
-        let (at, right) = (y(bytes), LEFT + WIDTH);
+    let mut line = |bytes: u64, style: &str, label: &str, label_at: f64| {
+        let (at, right, text_at) = (y(bytes), LEFT + WIDTH, y(bytes) - 4.0);
         let _ = writeln!(
             svg,
             "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.2}\" y2=\"{at:.2}\" {style}/>\
-             <text x=\"{}\" y=\"{:.2}\" text-anchor=\"end\">{}</text><text x=\"{}\" y=\"{:.2}\" \
-             text-anchor=\"end\">{label}</text>",
+             <text x=\"{}\" y=\"{:.2}\" text-anchor=\"end\">{}</text>\
+             <text x=\"{label_at}\" y=\"{text_at:.2}\">{label}</text>",
             LEFT - 6.0,
             at + 4.0,
             short(bytes),
-            right - 4.0,
-            at - 4.0,
         );
     };
     for quarter in 0..4 {
-        line(high / 4 * quarter, "stroke=\"#999\" stroke-width=\"0.5\"", "");
+        line(high / 4 * quarter, "stroke=\"#999\" stroke-width=\"0.5\"", "", LEFT);
     }
     line(
         packing.lower_bound,
         "stroke=\"#060\" stroke-dasharray=\"6 4\"",
         "lower bound",
+        LEFT + 4.0,
     );
     if let Some(capacity) = capacity {
-        line(capacity, "stroke=\"#c00\" stroke-width=\"1.5\"", "capacity");
+        line(
+            capacity,
+            "stroke=\"#c00\" stroke-width=\"1.5\"",
+            "capacity",
+            LEFT + WIDTH - 60.0,
+        );
     }
     let axis = TOP + HEIGHT + 20.0;
     let _ = writeln!(

@@ -182,7 +182,7 @@ fn check_chunks(limits: &[Limits], plan: &Plan, placed: &[Placed]) -> Result<(),
                 .filter(|p| p.kind as usize == kind && p.chunk as usize == chunk);
             let largest = inside.filter_map(|p| l.round(p.bytes)).max().unwrap_or(0);
             let limit = l.chunk_bytes.max(largest);
-            let endless = l.last_chunk_unbounded && chunk + 1 == l.max_chunks;
+            let endless = l.last_chunk_unbounded && chunk + 1 == k.chunks.len();
             if bytes > limit && !endless {
                 return Err(Fault::ChunkTooLarge {
                     kind,

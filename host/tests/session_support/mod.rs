@@ -94,7 +94,7 @@ impl Chain {
     }
 
     fn step(idx: usize) -> (f32, f32) {
-        if idx % 2 == 0 { (1.0, 1.0) } else { (0.5, 0.0) }
+        if idx.is_multiple_of(2) { (1.0, 1.0) } else { (0.5, 0.0) }
     }
 }
 

@@ -9,14 +9,13 @@ use crate::hvx::plain::Plain;
 use crate::hvx::{Isa, Kernel, Part};
 use crate::kernels::slope::slope;
 use crate::kernels::{Context, OpArgs};
-use crate::platform::Platform;
 use crate::real;
 use crate::tensor::Tensor;
 
 /// Elements of the widest head.
 const MAX_HEAD: usize = hexloom_abi::support::MAX_HEAD as usize;
 
-pub(super) fn attention<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn attention(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     cx.run::<Plain, _>(&Attention {
         q: args.src(0)?,
         k: args.src(1)?,

@@ -9,13 +9,12 @@ use crate::hvx::{Isa, Kernel, LANES, Part};
 use crate::kernels::dequantize::Blocks;
 use crate::kernels::rows::Row;
 use crate::kernels::{Context, OpArgs};
-use crate::platform::Platform;
 use crate::tensor::Tensor;
 
 /// Activation rows that share the dequantised block.
 const ROWS: usize = 16;
 
-pub(super) fn matmul<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn matmul(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     let with_add = args.op.opcode == Opcode::MulMatAdd;
     let n_weights = args.op.n_srcs() - 1 - usize::from(with_add);
     for idx in 0..n_weights {

@@ -15,9 +15,8 @@ mod row;
 use hexloom_abi::{Opcode, Status};
 
 use super::{Context, OpArgs};
-use crate::platform::Platform;
 
-pub(super) fn run<P: Platform>(cx: &Context<'_, P>, args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn run(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
     match args.op.opcode {
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul(cx, args),
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => elementwise::binary(args),

@@ -1,5 +1,6 @@
 //! A conversation: KV cache, position, and the prepared graphs that extend it.
 
+use hexloom::memory::compute::ComputeReport;
 use hexloom::memory::layout;
 use hexloom::prepared::OpCost;
 use hexloom::{Buffer, MapError, PreparedGraph};
@@ -23,6 +24,7 @@ pub struct Context<'m> {
     model: &'m Model,
     cache: Cache,
     n_ctx: u32,
+    n_batch: usize,
     n_past: u32,
     decode: Step,
     prompts: Vec<Step>,
@@ -40,8 +42,13 @@ struct Step {
 }
 
 impl<'m> Context<'m> {
-    /// An empty conversation of at most `n_ctx` tokens.
+    /// An empty conversation of at most `n_ctx` tokens, with prompts in pieces of [`BATCH_TOKENS`].
     pub fn new(model: &'m Model, n_ctx: u32) -> Result<Self, ModelError> {
+        Self::with_batch(model, n_ctx, BATCH_TOKENS)
+    }
+
+    /// The same with prompts in pieces of at most `n_batch` tokens; 0 counts as 1.
+    pub fn with_batch(model: &'m Model, n_ctx: u32, n_batch: usize) -> Result<Self, ModelError> {
         let padded = n_ctx
             .max(1)
             .checked_next_multiple_of(KV_STEP)
@@ -52,6 +59,7 @@ impl<'m> Context<'m> {
             model,
             cache,
             n_ctx,
+            n_batch: n_batch.max(1),
             n_past: 0,
             decode,
             prompts: Vec::new(),
@@ -67,6 +75,11 @@ impl<'m> Context<'m> {
     /// Tokens that fit.
     pub fn n_ctx(&self) -> u32 {
         self.n_ctx
+    }
+
+    /// Tokens of a prompt that are evaluated together at most.
+    pub fn n_batch(&self) -> usize {
+        self.n_batch
     }
 
     /// Forgets all but the first `n_past` tokens.
@@ -89,6 +102,16 @@ impl<'m> Context<'m> {
         self.decode.prepared.n_ops()
     }
 
+    /// What the computed tensors of each graph prepared so far need, by the graph's name.
+    pub fn compute_reports(&self) -> Result<Vec<(String, ComputeReport)>, ModelError> {
+        let steps = [&self.decode].into_iter().chain(&self.prompts);
+        let report = |step: &Step| {
+            let report = step.prepared.compute_report().map_err(hexloom::SubmitError::from)?;
+            Ok((step.prepared.name().to_owned(), report))
+        };
+        steps.map(report).collect()
+    }
+
     /// Bytes of the buffers for computed tensors, of all graphs prepared so far.
     pub fn compute_bytes(&self) -> u64 {
         let steps = self.prompts.iter().chain([&self.decode]);
@@ -99,7 +122,7 @@ impl<'m> Context<'m> {
     pub fn eval(&mut self, tokens: &[u32]) -> Result<&[f32], ModelError> {
         self.check(tokens)?;
         let mut last_len = 1;
-        for piece in tokens.chunks(BATCH_TOKENS) {
+        for piece in tokens.chunks(self.n_batch) {
             self.eval_piece(piece)?;
             last_len = piece.len();
         }

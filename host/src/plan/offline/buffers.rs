@@ -19,7 +19,7 @@ pub(crate) struct Buffer {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Buffers {
     pub(crate) list: Vec<Buffer>,
-    /// Buffer of each tensor of this kind; stale for others.
+    /// Buffer of each tensor of this kind; `u32::MAX` for others.
     owner: Vec<u32>,
     /// Bytes that end at a step, while the lower bound is summed up.
     ending: Vec<u64>,
@@ -29,33 +29,42 @@ impl Buffers {
     /// Joins chains of in-place results and collects the buffers of `kind`. Lifetimes must be computed.
     pub(crate) fn collect(&mut self, graph: &Graph, life: &Lifetimes, room: &[u64], kind: u8, alignment: u64) {
         self.list.clear();
-        self.owner.resize(graph.tensors.len(), 0);
+        self.owner.clear();
+        self.owner.resize(graph.tensors.len(), u32::MAX);
         let steps = graph.nodes.len() as u32 + 1;
-        let end = |last: u32| if last == FOREVER { steps } else { last + 1 };
-        for (idx, t) in (0..).zip(&graph.tensors) {
-            if room[idx as usize] != 0 && t.kind == kind && life.start[idx as usize] == 0 {
-                self.open(idx, 0, end(life.last[idx as usize]), room[idx as usize]);
+        let end = |idx: u32| match life.last[idx as usize] {
+            FOREVER => steps,
+            last => last + 1,
+        };
+        let starts = |idx: u32, step: u32| {
+            let i = idx as usize;
+            room[i] != 0 && graph.tensors[i].kind == kind && life.start[i] == step
+        };
+        for idx in 0..graph.tensors.len() as u32 {
+            if starts(idx, 0) {
+                self.open(idx, 0, end(idx), room[idx as usize]);
             }
         }
         let mask = alignment - 1;
         let same_room = |a: u64, b: u64| (a + mask) & !mask == (b + mask) & !mask;
         for (step, node) in (1..).zip(&graph.nodes) {
-            for o in graph.operands_of(node) {
+            for operand in graph.operands_of(node) {
                 // Made later than read: lives from its first reader on.
-                let root = graph.tensors[o.0 as usize].root;
-                self.open_at(graph, life, room, kind, root, step, end);
+                let root = graph.tensors[operand.0 as usize].root;
+                if starts(root, step) && root != node.dst {
+                    self.open(root, step, end(root), room[root as usize]);
+                }
             }
-            let dst = node.dst as usize;
-            if room[dst] == 0 || graph.tensors[dst].kind != kind || life.start[dst] != step {
+            if !starts(node.dst, step) {
                 continue;
             }
             match operand_to_replace(graph, life, node, step, Reuse::Full, same_room) {
-                Some(root) => {
+                Some(root) if self.owner[node.dst as usize] == u32::MAX => {
                     let owner = self.owner[root as usize];
-                    self.owner[dst] = owner;
-                    self.list[owner as usize].end = end(life.last[dst]);
+                    self.owner[node.dst as usize] = owner;
+                    self.list[owner as usize].end = end(node.dst);
                 }
-                None => self.open_at(graph, life, room, kind, node.dst, step, end),
+                _ => self.open(node.dst, step, end(node.dst), room[node.dst as usize]),
             }
         }
     }
@@ -91,31 +100,17 @@ impl Buffers {
         Ok(bound)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one line of a loop that runs twice per node")]
-    fn open_at(
-        &mut self,
-        graph: &Graph,
-        life: &Lifetimes,
-        room: &[u64],
-        kind: u8,
-        idx: u32,
-        step: u32,
-        end: impl Fn(u32) -> u32,
-    ) {
-        let i = idx as usize;
-        let opened = |b: &Buffers| b.list.get(b.owner[i] as usize).is_some_and(|b| b.tensor == idx);
-        if room[i] != 0 && graph.tensors[i].kind == kind && life.start[i] == step && !opened(self) {
-            self.open(idx, step, end(life.last[i]), room[i]);
-        }
-    }
-
+    /// Adds the buffer of `tensor`, unless it has one.
     fn open(&mut self, tensor: u32, start: u32, end: u32, bytes: u64) {
-        self.owner[tensor as usize] = self.list.len() as u32;
-        self.list.push(Buffer {
-            start,
-            end,
-            bytes,
-            tensor,
-        });
+        let owner = &mut self.owner[tensor as usize];
+        if *owner == u32::MAX {
+            *owner = self.list.len() as u32;
+            self.list.push(Buffer {
+                start,
+                end,
+                bytes,
+                tensor,
+            });
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! graph order is one of the orders tried, so the result is never larger than the on-line one.
 
 pub(crate) mod buffers;
+mod failures;
 pub(crate) mod greedy;
 pub(crate) mod pack;
 mod portfolio;
@@ -15,7 +16,7 @@ use super::error::PlanError;
 use super::graph::{Graph, TensorId};
 use super::lifetimes::{Lifetimes, Unread};
 use super::limits::Limits;
-use super::online::{OnlinePlanner, check};
+use super::online::{OnlinePlanner, check, within_range};
 use super::result::{KindPlan, Method, NOWHERE, Plan, StructureKey};
 use super::validate::validate;
 
@@ -150,8 +151,9 @@ impl Planner {
         };
         self.buffers
             .spread(kind.graph, kind.room, kind.kind, &portfolio.best.at, places);
+        let chunks = within_range(kind.graph, kind.room, kind.kind, portfolio.best.chunks.clone())?;
         Ok(KindPlan {
-            chunks: portfolio.best.chunks.clone(),
+            chunks,
             lower_bound,
             method,
         })

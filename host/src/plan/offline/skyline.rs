@@ -12,8 +12,7 @@
 //!
 //! Whenever the buffers left fall apart in time, the parts are solved on their own, tightest first.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
+use super::failures::{Failures, mix};
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +33,6 @@ pub(crate) struct Rect {
     pub(crate) size: i32,
 }
 
-/// Failed rests to remember; past it the memory is emptied.
-const MAX_FAILURES: usize = 1 << 20;
 const WALL: i32 = i32::MAX / 4;
 /// Deepest nesting; what needs more counts as out of steps. Bounds the stack.
 const MAX_DEPTH: u32 = 20_000;
@@ -62,7 +59,7 @@ pub(crate) struct Skyline {
     lists: Vec<u32>,
     parts: Vec<Part>,
     choices: Vec<(u32, u32)>,
-    failures: HashSet<u64, BuildHasherDefault<Hashed>>,
+    failures: Failures,
     steps: u64,
     max_steps: u64,
     depth: u32,
@@ -91,22 +88,6 @@ struct Valley {
     off_right: i32,
 }
 
-/// Keys of the table of failures are hashes already.
-#[derive(Debug, Clone, Copy, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |h, &b| h.rotate_left(8) ^ u64::from(b));
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = word;
-    }
-}
-
 impl Skyline {
     /// Takes rectangles ordered by `first`.
     pub(crate) fn new(rects: Vec<Rect>) -> Self {
@@ -127,7 +108,7 @@ impl Skyline {
             lists: Vec::new(),
             parts: Vec::new(),
             choices: Vec::new(),
-            failures: HashSet::default(),
+            failures: Failures::default(),
             steps: 0,
             max_steps: 0,
             depth: 0,
@@ -251,7 +232,7 @@ impl Skyline {
             self.undo(changed, put);
             return Outcome::Failed;
         };
-        if self.failures.contains(&hash) {
+        if self.failures.contains(hash) {
             self.undo(changed, put);
             return Outcome::Failed;
         }
@@ -296,9 +277,6 @@ impl Skyline {
         }
         match outcome {
             Outcome::Failed => {
-                if self.failures.len() >= MAX_FAILURES {
-                    self.failures.clear();
-                }
                 self.failures.insert(hash);
                 self.undo(changed, put);
             }
@@ -468,10 +446,4 @@ impl Skyline {
         }
         self.put.truncate(put);
     }
-}
-
-fn mix(word: u64) -> u64 {
-    let x = (word ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let x = (x ^ x >> 32).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    x ^ x >> 29
 }
