@@ -6,6 +6,12 @@ use crate::process;
 use crate::steps::{Context, Outcome};
 
 pub(crate) fn fmt(context: &Context) -> Result<Outcome> {
+    // The firmware is a workspace of its own.
+    let mut command = process::cargo();
+    command
+        .args(["fmt", "--check"])
+        .current_dir(context.workspace.root.join("dsp/firmware"));
+    process::run(&mut command, context.deadline)?;
     cargo(context, &["fmt", "--all", "--check"], None)
 }
 

@@ -128,8 +128,9 @@ fn hostile_batches_are_refused_and_the_next_one_works() {
     bench.refused(Status::TooMany, |_, request, _| request.n_buffers = 17);
     bench.refused(Status::BadBlock, |_, _, block| block.bytes = u64::MAX);
     bench.refused(Status::BadBlock, |_, _, block| block.offset = u64::MAX - 127);
-    bench.refused(Status::BadBuffer, |batch, _, _| batch.tensors[1].buffer_idx = 9);
+    bench.refused(Status::Invalid, |batch, _, _| batch.tensors[1].buffer_idx = 9);
     bench.refused(Status::MapFailed, |batch, _, _| batch.buffers[0].fd = 999);
-    bench.refused(Status::MapFailed, |batch, _, _| batch.buffers[0].bytes = 1 << 31);
+    bench.refused(Status::MapFailed, |batch, _, _| batch.buffers[0].bytes = 1 << 30);
+    bench.refused(Status::WindowFull, |batch, _, _| batch.buffers[0].bytes = 1 << 40);
     assert!(!bench.raw.has_stray_reply());
 }

@@ -54,7 +54,8 @@ mod tests {
     #[test]
     fn short_and_foreign_files_are_errors() {
         let file = sample();
-        for len in 0..file.len() - 12 {
+        // The second segment is not loaded, so nothing behind its type is looked at.
+        for len in 0..84 + 4 {
             assert!(loaded_bytes(&file[..len]).is_err(), "{len} bytes");
         }
         let mut wide = file;
