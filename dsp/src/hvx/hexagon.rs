@@ -3,7 +3,8 @@
 //! This is the member of the emulator image: QEMU has no HVX floating point, so 32 floats are a line of memory and a float
 //! operation is a loop over it. The loops are functions of their own ([`lanes`]), called and not inlined, because a kernel
 //! with 32 scalar instructions in place of each vector instruction grows out of any cache. What only moves or looks at
-//! bits, the dot products above all, runs in HVX.
+//! bits, the dot products above all, runs in HVX. Floats are copied by scalar code as well: QEMU commits a vector store
+//! byte by byte, which takes it longer than sixteen scalar stores.
 //!
 //! The whole image is compiled for one processor with HVX on, so [`Isa::invoke`] has nothing to find out.
 
@@ -20,6 +21,11 @@ pub(crate) struct Hexagon;
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
 pub(crate) struct Line([f32; LANES]);
+
+/// 32 halves, aligned for a copy by words.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Halves([u16; LANES]);
 
 /// One HVX intrinsic; operands are evaluated outside the unsafe block.
 macro_rules! op {
@@ -91,8 +97,8 @@ unsafe fn word(act: *const i8) -> i32 {
 
 /// Operations on floats, lane by lane.
 mod lanes {
-    use super::{HvxVector, Isa, LANES, Line, Plain, line, words};
-    use crate::hvx::plain::{f32_to_f16, round_even, sqrt};
+    use super::{Halves, HvxVector, Isa, LANES, Line, Plain, line, words};
+    use crate::hvx::plain::{f16_to_f32, f32_to_f16, round_even, sqrt};
 
     macro_rules! binary {
         ($($name:ident: |$a:ident, $b:ident| $value:expr;)*) => {$(
@@ -116,6 +122,16 @@ mod lanes {
         min: |a, b| if a < b { a } else { b };
         gt: |a, b| f32::from_bits(if a > b { u32::MAX } else { 0 });
         eq: |a, b| f32::from_bits(if a == b { u32::MAX } else { 0 });
+    }
+
+    #[inline(never)]
+    pub(super) fn splat(x: f32) -> Line {
+        Line([x; LANES])
+    }
+
+    #[inline(never)]
+    pub(super) fn from_half(halves: &Halves) -> Line {
+        Line(halves.0.map(f16_to_f32))
     }
 
     #[inline(never)]
@@ -149,49 +165,6 @@ mod lanes {
     }
 }
 
-/// 32 halves, zero-extended to words.
-///
-/// # Safety
-/// 64 bytes at `ptr` are readable.
-#[inline(always)]
-unsafe fn load_halves(ptr: *const u16) -> HvxVector {
-    #[repr(C, align(128))]
-    struct Halves([[u64; 8]; 2]);
-    let low = if ptr.cast::<u64>().is_aligned() {
-        // SAFETY: the caller promises 64 readable bytes; they are aligned.
-        unsafe { ptr.cast::<[u64; 8]>().read() }
-    } else {
-        // SAFETY: the caller promises 64 readable bytes; the read asks for no alignment.
-        unsafe { ptr.cast::<[u64; 8]>().read_unaligned() }
-    };
-    // SAFETY: both are 128 bytes, and any bytes are a value of either.
-    let halves = unsafe { core::mem::transmute::<Halves, HvxVector>(Halves([low, [0; 8]])) };
-    op!(q6_v_lo_w(op!(q6_wuw_vunpack_vuh(halves))))
-}
-
-/// f16 bits in words to f32 bits, exactly: what `plain::f16_to_f32` does, without a branch.
-#[inline(always)]
-fn widen(half: HvxVector) -> HvxVector {
-    let splat = |x: i32| op!(q6_v_vsplat_r(x));
-    let sign = op!(q6_vw_vasl_vwr(op!(q6_v_vand_vv(half, splat(0x8000))), 16));
-    let magnitude = op!(q6_v_vand_vv(half, splat(0x7fff)));
-    let shifted = op!(q6_vw_vasl_vwr(magnitude, 13));
-    let normal = op!(q6_vw_vadd_vwvw(shifted, splat(112 << 23)));
-    // Infinity and NaN have the largest exponent in both; a NaN becomes quiet.
-    let special = greater(magnitude, splat(0x7bff));
-    let nan = greater(magnitude, splat(0x7c00));
-    let large = op!(q6_vw_vadd_vwvw(normal, op!(q6_v_vand_vv(special, splat(112 << 23)))));
-    let large = op!(q6_v_vor_vv(large, op!(q6_v_vand_vv(nan, splat(0x40_0000)))));
-    // A subnormal's leading bit moves to bit 23, where it adds one to the exponent; zero has none and stays zero.
-    let zeros = op!(q6_vuw_vcl0_vuw(magnitude));
-    let mantissa = op!(q6_vw_vasl_vwvw(magnitude, op!(q6_vw_vsub_vwvw(zeros, splat(8)))));
-    let exponent = op!(q6_vw_vasl_vwr(op!(q6_vw_vsub_vwvw(splat(133), zeros)), 23));
-    let nonzero = greater(magnitude, op!(q6_v_vzero()));
-    let small = op!(q6_v_vand_vv(nonzero, op!(q6_vw_vadd_vwvw(mantissa, exponent))));
-    let tiny = greater(splat(0x400), magnitude);
-    op!(q6_v_vor_vv(sign, mux(tiny, small, large)))
-}
-
 impl Isa for Hexagon {
     const NAME: &'static str = "hvx";
     type F32 = Line;
@@ -204,7 +177,7 @@ impl Isa for Hexagon {
 
     #[inline(always)]
     fn splat(x: f32) -> Self::F32 {
-        line(Self::splat_i(x.to_bits() as i32))
+        lanes::splat(x)
     }
     #[inline(always)]
     fn splat_i(x: i32) -> Self::I32 {
@@ -221,13 +194,17 @@ impl Isa for Hexagon {
 
     #[inline(always)]
     unsafe fn load_f32(ptr: *const f32) -> Self::F32 {
-        // SAFETY: the caller promises 128 readable bytes.
-        line(unsafe { load(ptr) })
+        let mut x = Line([0.0; LANES]);
+        // SAFETY: the caller promises 128 readable bytes, and a line has as many; bytes ask for no alignment.
+        unsafe { core::ptr::copy_nonoverlapping(ptr.cast::<u8>(), (&raw mut x).cast(), size_of::<Line>()) };
+        x
     }
     #[inline(always)]
     unsafe fn load_f16(ptr: *const u16) -> Self::F32 {
-        // SAFETY: the caller promises 64 readable bytes.
-        line(widen(unsafe { load_halves(ptr) }))
+        let mut halves = Halves([0; LANES]);
+        // SAFETY: the caller promises 64 readable bytes, and there is room for as many; bytes ask for no alignment.
+        unsafe { core::ptr::copy_nonoverlapping(ptr.cast::<u8>(), (&raw mut halves).cast(), size_of::<Halves>()) };
+        lanes::from_half(&halves)
     }
     #[inline(always)]
     unsafe fn load_i32(ptr: *const i32) -> Self::I32 {
@@ -242,8 +219,8 @@ impl Isa for Hexagon {
     }
     #[inline(always)]
     unsafe fn store_f32(ptr: *mut f32, x: Self::F32) {
-        // SAFETY: the caller promises 128 writable bytes; the write asks for no alignment.
-        unsafe { ptr.cast::<HvxVector>().write_unaligned(words(x)) }
+        // SAFETY: the caller promises 128 writable bytes, and a line has as many; bytes ask for no alignment.
+        unsafe { core::ptr::copy_nonoverlapping((&raw const x).cast::<u8>(), ptr.cast(), size_of::<Line>()) };
     }
     #[inline(always)]
     unsafe fn store_f16(ptr: *mut u16, x: Self::F32) {
