@@ -10,11 +10,10 @@ use hexloom_models::gguf::{TensorType, Writer};
 
 /// The real model's path, or `None` with a loud reason: `HEXLOOM_MODEL`, otherwise the repository's cache folder.
 pub(crate) fn model(test: &str) -> Option<PathBuf> {
-    let cached = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../.cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"
-    );
-    let path = std::env::var_os("HEXLOOM_MODEL").map_or_else(|| cached.into(), PathBuf::from);
+    const NAME: &str = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    let cache = std::env::var_os("HEXLOOM_CACHE").map(PathBuf::from);
+    let cache = cache.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache").into());
+    let path = std::env::var_os("HEXLOOM_MODEL").map_or_else(|| cache.join(NAME), PathBuf::from);
     if path.is_file() {
         return Some(path);
     }
