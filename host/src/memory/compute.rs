@@ -76,14 +76,18 @@ pub(crate) fn plan(graph: &Graph, chunk_bytes: u64) -> Result<ComputeLayout, Pla
 /// The graph as the planner sees it: same tensor numbers, one planning node per destination.
 pub(crate) fn planning_graph(graph: &Graph) -> Result<plan::Graph, PlanError> {
     let mut view = plan::Graph::new();
-    for tensor in &graph.tensors {
+    let used = used(graph);
+    for (tensor, used) in graph.tensors.iter().zip(used) {
         let view_of = match tensor.storage {
             Storage::View { of, offset } => Some((plan::TensorId(of.0), offset)),
             Storage::Computed | Storage::Placed { .. } => None,
         };
         view.add_tensor(TensorSpec {
             name: &tensor.name,
-            bytes: tensor.shape.extent_bytes().unwrap_or(u64::MAX),
+            bytes: match used {
+                true => tensor.shape.extent_bytes().unwrap_or(u64::MAX),
+                false => 0,
+            },
             view: view_of,
             flags: flags(&tensor.storage, tensor.role),
             kind: 0,
@@ -99,6 +103,26 @@ pub(crate) fn planning_graph(graph: &Graph) -> Result<plan::Graph, PlanError> {
         }
     }
     Ok(view)
+}
+
+/// Which tensors need memory: those that a node names, those that such a view looks into, inputs and outputs. What
+/// fusion has made superfluous is in the graph still, and would otherwise be kept from the start to the end.
+fn used(graph: &Graph) -> Vec<bool> {
+    let mut used: Vec<bool> = graph.tensors.iter().map(|tensor| tensor.role != Role::Inner).collect();
+    for &id in graph
+        .nodes
+        .iter()
+        .flat_map(|node| node.srcs.iter().flatten().chain(&node.dsts))
+    {
+        used[id.0 as usize] = true;
+    }
+    // Views come after what they look into, so one pass from the end reaches every owner.
+    for idx in (0..used.len()).rev() {
+        if let (true, Storage::View { of, .. }) = (used[idx], &graph.tensors[idx].storage) {
+            used[of.0 as usize] = true;
+        }
+    }
+    used
 }
 
 /// Inputs keep their contents between runs, so they are kept to the end like outputs.
@@ -130,4 +154,29 @@ fn in_place(graph: &Graph, node: &Node) -> InPlace {
 
 fn present((idx, src): (usize, &Option<TensorId>)) -> Option<(usize, TensorId)> {
     src.map(|src| (idx, src))
+}
+
+#[cfg(test)]
+mod tests {
+    use hexloom_abi::DType;
+
+    use super::*;
+
+    /// A tensor that fusion has removed takes no memory.
+    #[test]
+    fn fused_away_tensors_take_no_memory() {
+        let mut graph = Graph::new();
+        let ne = [64, 8, 1, 1];
+        let x = graph.input("x", DType::F32, ne).unwrap();
+        let weight = graph.input("weight", DType::F32, [64, 1, 1, 1]).unwrap();
+        let normed = graph.rms_norm("normed", x, 1e-5).unwrap();
+        let scaled = graph.mul("scaled", normed, weight).unwrap();
+        graph.output(scaled);
+        let before = plan(&graph, 1 << 20).unwrap();
+        graph.fuse();
+        let after = plan(&graph, 1 << 20).unwrap();
+        assert!(before.places[normed.0 as usize].is_some());
+        assert_eq!(after.places[normed.0 as usize], None);
+        assert_eq!(after.chunk_bytes, [2 * 64 * 8 * 4 + 64 * 4]);
+    }
 }
