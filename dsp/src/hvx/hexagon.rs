@@ -129,9 +129,25 @@ mod lanes {
         Line([x; LANES])
     }
 
+    /// Zeros and normal numbers by integers alone; a line with anything else goes the long way.
     #[inline(never)]
     pub(super) fn from_half(halves: &Halves) -> Line {
-        Line(halves.0.map(f16_to_f32))
+        let mut special = false;
+        let lanes = halves.0.map(|half| {
+            let magnitude = u32::from(half & 0x7fff);
+            special |= magnitude.wrapping_sub(1) < 0x3ff || magnitude >= 0x7c00;
+            let bits = if magnitude == 0 {
+                0
+            } else {
+                (magnitude << 13) + (112 << 23)
+            };
+            f32::from_bits(u32::from(half & 0x8000) << 16 | bits)
+        });
+        if special {
+            Line(halves.0.map(f16_to_f32))
+        } else {
+            Line(lanes)
+        }
     }
 
     #[inline(never)]
