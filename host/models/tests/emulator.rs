@@ -14,9 +14,9 @@ use hexloom_sim::SimTransport;
 use serde_json::Value;
 
 const EXACT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/data/smollm2-exact.json");
-/// Texts of the file, and tokens after each prompt.
-const TEXTS: usize = 2;
-const STEPS: usize = 8;
+/// Texts of the file, and tokens after each prompt: an emulated token takes seconds, so the variables ask for more.
+const TEXTS: (&str, usize) = ("HEXLOOM_EMU_TEXTS", 1);
+const STEPS: (&str, usize) = ("HEXLOOM_EMU_STEPS", 2);
 
 #[test]
 fn logits_equal_the_simulator() {
@@ -45,13 +45,18 @@ fn logits_equal_the_simulator() {
             packets += emu.costs().iter().map(|cost| u64::from(cost.packets)).sum::<u64>();
         }
     }
-    let n = (TEXTS * STEPS) as f64;
+    let n = (number(TEXTS) * number(STEPS)) as f64;
     eprintln!(
         "emu: {:.2} s and {:.2} million packets a token",
         seconds / n,
         packets as f64 / n / 1e6
     );
     assert!(packets > 0);
+}
+
+fn number((variable, default): (&str, usize)) -> usize {
+    let value = std::env::var(variable).ok();
+    value.map_or(default, |value| value.parse().expect(variable))
 }
 
 fn load(gguf: &Gguf, transport: Arc<dyn Transport>) -> Model {
@@ -70,9 +75,9 @@ fn texts() -> Vec<(Vec<u32>, Vec<u32>)> {
             .map(|token| token.as_u64().unwrap() as u32)
             .collect()
     };
-    let texts = all.iter().take(TEXTS).map(|entry| {
+    let texts = all.iter().take(number(TEXTS)).map(|entry| {
         let mut following = tokens(&entry["tokens"]);
-        following.truncate(STEPS);
+        following.truncate(number(STEPS));
         (tokens(&entry["prompt_tokens"]), following)
     });
     texts.collect()
