@@ -1,7 +1,7 @@
 //! A first batch: two tensors are added on the DSP of the simulator.
 //!
 //! `cargo run -p hexloom --example first_batch` prints `[11.0, 22.0, 33.0, 44.0]`. From here, follow the batch:
-//! `host/src/prepared.rs` encodes and sends it, `dsp/src/interp/mod.rs` takes it apart, `dsp/src/kernels/binary.rs`
+//! `host/src/prepared/mod.rs` encodes and sends it, `dsp/src/interp/mod.rs` takes it apart, `dsp/src/kernels/binary.rs`
 //! computes it.
 
 use std::sync::Arc;

@@ -5,22 +5,26 @@
 //! and a batch holds up to 16 buffers, `batch_ops` ops and `batch_tensors` tensors; beyond that
 //! [`crate::SubmitError::NoSlot`] says who owns them.
 //!
-//! While a run is in flight, [`InFlight`] borrows the graph, so its slots cannot be patched and its outputs cannot be
-//! read: the type system keeps host and DSP out of each other's bytes.
+//! `run.rs` sends and waits, `patch.rs` changes what a run sees. While a run is in flight, [`InFlight`] borrows the
+//! graph, so its slots cannot be patched and its outputs cannot be read: the type system keeps host and DSP out of each
+//! other's bytes.
+
+mod patch;
+mod run;
 
 use std::sync::Arc;
 
+use hexloom_abi::Opcode;
 use hexloom_abi::descriptor::TENSOR_WEIGHT;
-use hexloom_abi::message::NO_OP;
 use hexloom_abi::op::Shape;
-use hexloom_abi::{BatchProgress, BatchReply, OpProfile, Opcode, Status};
 
 use crate::batch::{Batch, BatchLimits, Encoded, OpRecord, TensorRef};
-use crate::error::{Fault, GraphError, LostError, MapError, RunError, SubmitError, WaitError, refusal_text};
+use crate::error::{GraphError, MapError, SubmitError, refusal_text};
 use crate::graph::{Graph, Role, Storage, TensorId};
 use crate::memory::{Buffer, compute};
 use crate::session::{Link, Session, Slot, Ticket};
-use crate::transport::BlockRef;
+
+pub use run::InFlight;
 
 /// A graph that is ready to be run, again and again.
 pub struct PreparedGraph {
@@ -41,12 +45,6 @@ pub struct PreparedGraph {
 struct PreparedBatch {
     slot: Slot,
     encoded: Encoded,
-}
-
-/// A run in flight. Dropping it waits for the DSP.
-#[must_use = "a run that is not waited for hides its error"]
-pub struct InFlight<'a> {
-    graph: &'a mut PreparedGraph,
 }
 
 /// What one op cost in the last profiled run.
@@ -100,40 +98,6 @@ impl PreparedGraph {
         Ok(prepared)
     }
 
-    /// Runs the graph and waits for it.
-    pub fn run(&mut self) -> Result<(), RunError> {
-        self.start()?.wait()
-    }
-
-    /// Sends the graph's batches. Allocates nothing once the graph is bound to the session's connection.
-    pub fn start(&mut self) -> Result<InFlight<'_>, RunError> {
-        self.settle();
-        let link = self.session.link()?;
-        if link.epoch() != self.epoch {
-            self.rebind(&link)?;
-        }
-        self.sent_on = Some(Arc::clone(&link));
-        let deadline = self.session.options().deadline;
-        for idx in 0..self.batches.len() {
-            let batch = &self.batches[idx];
-            let block = BlockRef {
-                fd: link.pinned_fd(),
-                offset: batch.slot.offset(),
-                bytes: batch.encoded.layout().bytes,
-            };
-            let request = batch.encoded.request(&batch.slot, self.profile);
-            match link.queue().submit(request, block, deadline) {
-                Ok(ticket) => self.tickets.push(ticket),
-                Err(fault) => {
-                    // An earlier batch of this run may be the one that ended the session: it is asked first.
-                    self.finish()?;
-                    return Err(self.lost(&link, idx, 0, fault).into());
-                }
-            }
-        }
-        Ok(InFlight { graph: self })
-    }
-
     /// Copies bytes into a tensor, usually an input.
     pub fn write(&self, id: TensorId, offset: u64, data: &[u8]) -> Result<(), MapError> {
         let place = self.place(id);
@@ -180,41 +144,6 @@ impl PreparedGraph {
         // are multiples of 128 in page-aligned memory. The compute buffer belongs to this graph alone, and the DSP writes
         // it only during a run: none is in flight, as `tickets` is empty, and starting one borrows `self` mutably.
         Ok(unsafe { std::slice::from_raw_parts(ptr.cast::<f32>(), len) })
-    }
-
-    /// Changes the outermost dimensions of a patchable view, for instance to a longer part of a KV cache.
-    ///
-    /// `ne` must keep the view inside its buffer, and every op that uses it must still have a kernel; otherwise nothing
-    /// changes and the error says why.
-    pub fn patch(&mut self, changes: &[(TensorId, [u32; 4])]) -> Result<(), GraphError> {
-        self.settle();
-        let old: Vec<(TensorId, Shape)> = changes.iter().map(|&(id, _)| (id, self.place(id).shape)).collect();
-        for &(id, ne) in changes {
-            self.set_shape(
-                id,
-                Shape {
-                    ne,
-                    ..self.place(id).shape
-                },
-            );
-        }
-        let checked = changes.iter().try_for_each(|&(id, _)| self.check_view(id));
-        let checked = checked.and_then(|()| self.check_users(changes));
-        if let Err(error) = checked {
-            for (id, shape) in old {
-                self.set_shape(id, shape);
-            }
-            return Err(error);
-        }
-        for &(id, _) in changes {
-            let place = &self.places[id.0 as usize];
-            for batch in &mut self.batches {
-                if let Some(idx) = batch.encoded.patchable(id.0) {
-                    batch.encoded.patch(&mut batch.slot, idx, place);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Whether later runs record what each op costs.
@@ -264,11 +193,6 @@ impl PreparedGraph {
         &self.places[id.0 as usize]
     }
 
-    fn set_shape(&mut self, id: TensorId, shape: Shape) {
-        self.places[id.0 as usize].shape = shape;
-        self.graph.tensors[id.0 as usize].shape = shape;
-    }
-
     fn check_range(&self, place: &TensorRef, id: TensorId, offset: u64, len: usize) -> Result<(), MapError> {
         let bytes = place.shape.extent_bytes().unwrap_or(0);
         let end = offset.saturating_add(len as u64);
@@ -281,44 +205,6 @@ impl PreparedGraph {
             end,
             bytes,
         })
-    }
-
-    /// Whether a changed view still lies inside the tensor that owns its bytes.
-    fn check_view(&self, id: TensorId) -> Result<(), GraphError> {
-        let tensor = self.graph.tensor(id);
-        let (root, start) = self.graph.root(id);
-        let limit = self.graph.shape(root).extent_bytes().unwrap_or(0);
-        let end = tensor.shape.extent_bytes().and_then(|bytes| bytes.checked_add(start));
-        if tensor.patchable && end.is_some_and(|end| end <= limit) {
-            return Ok(());
-        }
-        Err(GraphError::Tensor {
-            name: tensor.name.clone(),
-            what: format!(
-                "cannot become {:?}: {limit} bytes from {start}, or not patchable",
-                tensor.shape.ne
-            ),
-        })
-    }
-
-    /// Whether every op that uses a changed view still has a kernel.
-    fn check_users(&self, changes: &[(TensorId, [u32; 4])]) -> Result<(), GraphError> {
-        let mut changed = vec![false; self.graph.tensors.len()];
-        for &(id, _) in changes {
-            changed[id.0 as usize] = true;
-        }
-        for node in &self.graph.nodes {
-            let mut operands = node.srcs.iter().flatten().chain(&node.dsts);
-            if operands.any(|id| changed[id.0 as usize]) {
-                let supported = self.session.supports(&self.graph.node_op(node));
-                supported.map_err(|refusal| GraphError::Unsupported {
-                    op: node.opcode,
-                    name: node.name.clone(),
-                    what: format!("{}; {}", refusal_text(&refusal), self.graph.operand_text(node)),
-                })?;
-            }
-        }
-        Ok(())
     }
 
     /// Cuts the graph into batches at the limits of the wire.
@@ -373,143 +259,6 @@ impl PreparedGraph {
         }
         self.epoch = link.epoch();
         Ok(())
-    }
-
-    /// Moves to the slots of a re-opened session.
-    fn rebind(&mut self, link: &Link) -> Result<(), SubmitError> {
-        // They are this connection's already when an earlier attempt failed later on.
-        if !self.batches.iter().all(|batch| link.owns(&batch.slot)) {
-            let slots = link.take_slots(self.batches.len())?;
-            for (batch, slot) in self.batches.iter_mut().zip(slots) {
-                batch.slot = slot;
-            }
-        }
-        self.bind(link)
-    }
-
-    /// Makes the session lost, naming the batch and, if the DSP told, the op.
-    fn lost(&self, link: &Link, batch_idx: usize, seq: u64, fault: Fault) -> LostError {
-        let batch = &self.batches[batch_idx];
-        let mut bytes = [0; size_of::<BatchProgress>()];
-        batch.slot.read(batch.encoded.layout().progress_offset, &mut bytes);
-        let progress = crate::session::record::<BatchProgress>(&bytes).filter(|progress| progress.seq == seq);
-        let op = progress.and_then(|progress| {
-            let name = batch.encoded.names.get(progress.op_idx as usize)?;
-            let opcode = batch.encoded.ops.get(progress.op_idx as usize)?.opcode;
-            let opcode = Opcode::try_from(opcode).ok()?;
-            Some(format!(
-                "{} of {}, {opcode} \"{name}\"",
-                progress.op_idx + 1,
-                batch.encoded.names.len()
-            ))
-        });
-        let lost = LostError {
-            seq,
-            batch: self.name.clone(),
-            op,
-            fault,
-        };
-        self.session.lose(link, lost)
-    }
-
-    fn failed(&self, batch_idx: usize, reply: &BatchReply, status: Status) -> WaitError {
-        let encoded = &self.batches[batch_idx].encoded;
-        let what = match encoded.names.get(reply.failed_op as usize) {
-            Some(name) if reply.failed_op != NO_OP => {
-                let opcode = Opcode::try_from(encoded.ops[reply.failed_op as usize].opcode);
-                let opcode = opcode.map_or("unknown op", Opcode::name);
-                format!(
-                    "op {} {opcode} \"{name}\" (detail {:#x})",
-                    reply.failed_op, reply.detail
-                )
-            }
-            _ => match encoded.buffers.get(reply.detail as usize) {
-                Some(buffer) if matches!(status, Status::MapFailed | Status::WindowFull) => format!("{buffer:?}"),
-                _ => format!("the message (detail {:#x})", reply.detail),
-            },
-        };
-        WaitError::Failed {
-            seq: reply.seq,
-            batch: self.name.clone(),
-            what,
-            status,
-        }
-    }
-
-    /// Waits for every batch of the run in flight, if there is one.
-    fn finish(&mut self) -> Result<(), RunError> {
-        let Some(link) = self.sent_on.take() else {
-            return Ok(());
-        };
-        let deadline = self.session.options().deadline;
-        let mut result = Ok(());
-        self.costs.clear();
-        for idx in 0..self.tickets.len() {
-            let ticket = self.tickets[idx];
-            match link.queue().wait(ticket, deadline) {
-                Ok(reply) => {
-                    let status = Status::try_from(reply.status).unwrap_or(Status::Invalid);
-                    if status != Status::Ok && result.is_ok() {
-                        result = Err(self.failed(idx, &reply, status).into());
-                    }
-                    if self.profile {
-                        self.read_costs(idx);
-                    }
-                }
-                Err(fault) => {
-                    result = Err(self.lost(&link, idx, ticket.seq, fault).into());
-                    break;
-                }
-            }
-        }
-        self.tickets.clear();
-        result
-    }
-
-    /// Waits for a run that nobody waits for any more: its [`InFlight`] was dropped or leaked.
-    fn settle(&mut self) {
-        if let Err(error) = self.finish() {
-            log::warn!("a run that nobody waited for failed: {error}");
-        }
-    }
-
-    fn read_costs(&mut self, batch_idx: usize) {
-        let PreparedBatch { slot, encoded } = &self.batches[batch_idx];
-        let mut offset = encoded.layout().profiles_offset;
-        for name in &encoded.names {
-            let mut bytes = [0; size_of::<OpProfile>()];
-            slot.read(offset, &mut bytes);
-            offset += bytes.len() as u64;
-            if let Some(profile) = crate::session::record::<OpProfile>(&bytes) {
-                self.costs.push(OpCost {
-                    name: name.clone(),
-                    opcode: Opcode::try_from(profile.opcode).ok(),
-                    elapsed_ns: profile.elapsed_ns,
-                    cycles: profile.cycles,
-                    packets: profile.packets,
-                });
-            }
-        }
-    }
-}
-
-impl InFlight<'_> {
-    /// Waits for every batch; the first failure is the run's.
-    pub fn wait(self) -> Result<(), RunError> {
-        self.graph.finish()
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.graph.settle();
-    }
-}
-
-/// The DSP may read the slots until a run has ended, so they are not given back before.
-impl Drop for PreparedGraph {
-    fn drop(&mut self) {
-        self.settle();
     }
 }
 

@@ -1,0 +1,190 @@
+//! A run: requests out, replies in, and what went wrong in words.
+
+use std::sync::Arc;
+
+use hexloom_abi::message::NO_OP;
+use hexloom_abi::{BatchProgress, BatchReply, OpProfile, Opcode, Status};
+
+use super::{OpCost, PreparedBatch, PreparedGraph};
+use crate::error::{Fault, LostError, RunError, SubmitError, WaitError};
+use crate::session::Link;
+use crate::transport::BlockRef;
+
+/// A run in flight. Dropping it waits for the DSP.
+#[must_use = "a run that is not waited for hides its error"]
+pub struct InFlight<'a> {
+    graph: &'a mut PreparedGraph,
+}
+
+impl PreparedGraph {
+    /// Runs the graph and waits for it.
+    pub fn run(&mut self) -> Result<(), RunError> {
+        self.start()?.wait()
+    }
+
+    /// Sends the graph's batches. Allocates nothing once the graph is bound to the session's connection.
+    pub fn start(&mut self) -> Result<InFlight<'_>, RunError> {
+        self.settle();
+        let link = self.session.link()?;
+        if link.epoch() != self.epoch {
+            self.rebind(&link)?;
+        }
+        self.sent_on = Some(Arc::clone(&link));
+        let deadline = self.session.options().deadline;
+        for idx in 0..self.batches.len() {
+            let batch = &self.batches[idx];
+            let block = BlockRef {
+                fd: link.pinned_fd(),
+                offset: batch.slot.offset(),
+                bytes: batch.encoded.layout().bytes,
+            };
+            let request = batch.encoded.request(&batch.slot, self.profile);
+            match link.queue().submit(request, block, deadline) {
+                Ok(ticket) => self.tickets.push(ticket),
+                Err(fault) => {
+                    // An earlier batch of this run may be the one that ended the session: it is asked first.
+                    self.finish()?;
+                    return Err(self.lost(&link, idx, 0, fault).into());
+                }
+            }
+        }
+        Ok(InFlight { graph: self })
+    }
+
+    /// Moves to the slots of a re-opened session.
+    fn rebind(&mut self, link: &Link) -> Result<(), SubmitError> {
+        // They are this connection's already when an earlier attempt failed later on.
+        if !self.batches.iter().all(|batch| link.owns(&batch.slot)) {
+            let slots = link.take_slots(self.batches.len())?;
+            for (batch, slot) in self.batches.iter_mut().zip(slots) {
+                batch.slot = slot;
+            }
+        }
+        self.bind(link)
+    }
+
+    /// Makes the session lost, naming the batch and, if the DSP told, the op.
+    fn lost(&self, link: &Link, batch_idx: usize, seq: u64, fault: Fault) -> LostError {
+        let batch = &self.batches[batch_idx];
+        let mut bytes = [0; size_of::<BatchProgress>()];
+        batch.slot.read(batch.encoded.layout().progress_offset, &mut bytes);
+        let progress = crate::session::record::<BatchProgress>(&bytes).filter(|progress| progress.seq == seq);
+        let op = progress.and_then(|progress| {
+            let name = batch.encoded.names.get(progress.op_idx as usize)?;
+            let opcode = batch.encoded.ops.get(progress.op_idx as usize)?.opcode;
+            let opcode = Opcode::try_from(opcode).ok()?;
+            Some(format!(
+                "{} of {}, {opcode} \"{name}\"",
+                progress.op_idx + 1,
+                batch.encoded.names.len()
+            ))
+        });
+        let lost = LostError {
+            seq,
+            batch: self.name.clone(),
+            op,
+            fault,
+        };
+        self.session.lose(link, lost)
+    }
+
+    fn failed(&self, batch_idx: usize, reply: &BatchReply, status: Status) -> WaitError {
+        let encoded = &self.batches[batch_idx].encoded;
+        let what = match encoded.names.get(reply.failed_op as usize) {
+            Some(name) if reply.failed_op != NO_OP => {
+                let opcode = Opcode::try_from(encoded.ops[reply.failed_op as usize].opcode);
+                let opcode = opcode.map_or("unknown op", Opcode::name);
+                format!(
+                    "op {} {opcode} \"{name}\" (detail {:#x})",
+                    reply.failed_op, reply.detail
+                )
+            }
+            _ => match encoded.buffers.get(reply.detail as usize) {
+                Some(buffer) if matches!(status, Status::MapFailed | Status::WindowFull) => format!("{buffer:?}"),
+                _ => format!("the message (detail {:#x})", reply.detail),
+            },
+        };
+        WaitError::Failed {
+            seq: reply.seq,
+            batch: self.name.clone(),
+            what,
+            status,
+        }
+    }
+
+    /// Waits for every batch of the run in flight, if there is one.
+    fn finish(&mut self) -> Result<(), RunError> {
+        let Some(link) = self.sent_on.take() else {
+            return Ok(());
+        };
+        let deadline = self.session.options().deadline;
+        let mut result = Ok(());
+        self.costs.clear();
+        for idx in 0..self.tickets.len() {
+            let ticket = self.tickets[idx];
+            match link.queue().wait(ticket, deadline) {
+                Ok(reply) => {
+                    let status = Status::try_from(reply.status).unwrap_or(Status::Invalid);
+                    if status != Status::Ok && result.is_ok() {
+                        result = Err(self.failed(idx, &reply, status).into());
+                    }
+                    if self.profile {
+                        self.read_costs(idx);
+                    }
+                }
+                Err(fault) => {
+                    result = Err(self.lost(&link, idx, ticket.seq, fault).into());
+                    break;
+                }
+            }
+        }
+        self.tickets.clear();
+        result
+    }
+
+    /// Waits for a run that nobody waits for any more: its [`InFlight`] was dropped or leaked.
+    pub(super) fn settle(&mut self) {
+        if let Err(error) = self.finish() {
+            log::warn!("a run that nobody waited for failed: {error}");
+        }
+    }
+
+    fn read_costs(&mut self, batch_idx: usize) {
+        let PreparedBatch { slot, encoded } = &self.batches[batch_idx];
+        let mut offset = encoded.layout().profiles_offset;
+        for name in &encoded.names {
+            let mut bytes = [0; size_of::<OpProfile>()];
+            slot.read(offset, &mut bytes);
+            offset += bytes.len() as u64;
+            if let Some(profile) = crate::session::record::<OpProfile>(&bytes) {
+                self.costs.push(OpCost {
+                    name: name.clone(),
+                    opcode: Opcode::try_from(profile.opcode).ok(),
+                    elapsed_ns: profile.elapsed_ns,
+                    cycles: profile.cycles,
+                    packets: profile.packets,
+                });
+            }
+        }
+    }
+}
+
+impl InFlight<'_> {
+    /// Waits for every batch; the first failure is the run's.
+    pub fn wait(self) -> Result<(), RunError> {
+        self.graph.finish()
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.graph.settle();
+    }
+}
+
+/// The DSP may read the slots until a run has ended, so they are not given back before.
+impl Drop for PreparedGraph {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
