@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -28,6 +30,7 @@ pub(crate) struct Process {
 impl Process {
     /// Starts the emulator with `socket` as the image's descriptor 3.
     pub(crate) fn start(options: &EmuOptions, socket: &OwnedFd) -> Result<Self, TransportError> {
+        check_executable(&options.image)?;
         let fd = socket.as_raw_fd();
         let mut command = Command::new(&options.qemu);
         command
@@ -87,6 +90,24 @@ impl Drop for Process {
             let _ = reader.join();
         }
     }
+}
+
+/// The emulator ends without a word when it may not execute the image.
+fn check_executable(image: &Path) -> Result<(), TransportError> {
+    let mode = std::fs::metadata(image).map(|metadata| metadata.permissions().mode());
+    let reason = match mode {
+        Ok(mode) if mode & 0o111 != 0 => return Ok(()),
+        Ok(mode) => format!("mode {mode:o} does not let it be executed"),
+        Err(error) => error.to_string(),
+    };
+    Err(TransportError::Call {
+        call: "starting the emulator",
+        reason: format!(
+            "image {}: {reason}; `cargo xtask firmware` makes it anew",
+            image.display()
+        ),
+        code: 0,
+    })
 }
 
 fn relay(stderr: impl Read, words: &Mutex<VecDeque<String>>) {

@@ -1,6 +1,7 @@
 //! One image: its facts, its build, its copy in the cache folder.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -91,6 +92,8 @@ pub(crate) fn publish(built: &Path, facts: &ImageFacts, folder: &Path) -> Result
         fs::write(&part, &file)?;
         fs::rename(&part, &path)?;
     }
+    // The emulator loads only what the system would execute.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(format!(
         "{}: {:.1} KiB of code and data, at most {} KiB",
         path.display(),
