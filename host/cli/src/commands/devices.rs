@@ -43,8 +43,7 @@ struct Has {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let reports: Result<Vec<Report>, OpenError> = Device::ALL.into_iter().map(ask).collect();
-    let reports = reports?;
+    let reports: Vec<Report> = Device::ALL.into_iter().map(ask).collect();
     match args.json {
         true => output::print_json(&reports)?,
         false => output::print(&table(&reports))?,
@@ -52,18 +51,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens a session, as `run` would, to see what the device has.
-fn ask(device: Device) -> Result<Report, OpenError> {
-    let (missing, has) = match device.transport() {
-        Ok(transport) => (None, Some(has(device, transport)?)),
-        Err(missing) => (Some(missing.to_string()), None),
+/// Opens a session, as `run` would, to see what the device has. One that does not open is listed with the reason.
+fn ask(device: Device) -> Report {
+    let transport = device.transport().map_err(|missing| missing.to_string());
+    let opened = transport.and_then(|transport| has(device, transport).map_err(|error| error.to_string()));
+    let (missing, has) = match opened {
+        Ok(has) => (None, Some(has)),
+        Err(why) => (Some(why), None),
     };
-    Ok(Report {
+    Report {
         name: device.name(),
         about: device.about(),
         missing,
         has,
-    })
+    }
 }
 
 fn has(device: Device, transport: Arc<dyn Transport>) -> Result<Has, OpenError> {
