@@ -1,5 +1,8 @@
 //! The example programs that a newcomer reads first: each is run to the end.
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
@@ -52,6 +55,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
 pub(crate) fn run_all(context: &Context) -> Result<Outcome> {
     let there = targets(&context.workspace.packages("")?);
     let mut outcome = Outcome::default();
+    build(context)?;
     for unlisted in unlisted(&there) {
         outcome.failed += 1;
         outcome.failures.push(unlisted);
@@ -77,16 +81,23 @@ pub(crate) fn run_all(context: &Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// In the profile of the tests, which has built everything already.
-fn run_one(workspace: &Workspace, example: &Example, context: &Context) -> Result<()> {
+/// Builds all examples as the tests were built, so that nothing is compiled twice.
+fn build(context: &Context) -> Result<()> {
     let mut command = process::cargo();
     command
-        .args(["run", "--profile", "test", "--package", example.package])
-        .args(["--example", example.name])
+        .args(["build", "--workspace", "--profile", "test", "--examples"])
+        .current_dir(&context.workspace.root);
+    process::run(&mut command, context.deadline).context("the examples do not build")
+}
+
+fn run_one(workspace: &Workspace, example: &Example, context: &Context) -> Result<()> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root.join("target"), PathBuf::from);
+    let mut command = Command::new(target.join("debug/examples").join(example.name));
+    command
         .env(workspace::CACHE_VAR, &workspace.cache)
         .current_dir(&workspace.root);
     if example.run == Run::WithModel {
-        command.arg("--").arg(model::ensure(workspace)?);
+        command.arg(model::ensure(workspace)?);
     }
     process::run(&mut command, context.deadline).context("the example did not end well")
 }
