@@ -1,7 +1,7 @@
 //! Every developer command of hexloom, one file per command.
 //!
 //! The words of `cargo xtask` are either *steps* (they check something, have a time budget and are
-//! part of `ci`: see [`steps`]) or *programs* (`demo`, `firmware`, `bench`, `fuzz`). Only public tools are
+//! part of `ci`: see `steps.rs`) or *programs* (`demo`, `firmware`, `bench`, `fuzz`). Only public tools are
 //! used, and nothing here knows what a kernel or a batch is.
 
 #![forbid(unsafe_code)]
