@@ -1,8 +1,8 @@
 //! Method calls of a session over a message socket: how transports without FastRPC reach a DSP image.
 //!
 //! Each call is one [`ControlRequest`] in one datagram of a sequenced-packet socket, answered by one [`ControlReply`];
-//! [`Method::MAP`] carries the descriptor as ancillary data. A batch is [`Method::BATCH`]: the call's reply is followed by
-//! nothing, its answer is a [`crate::BatchReply`], told apart by its length.
+//! [`Method::MAP`] carries the descriptor as ancillary data. A batch is [`Method::BATCH`]; its
+//! answer is a [`crate::BatchReply`] instead, told apart by its length.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

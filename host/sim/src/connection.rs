@@ -155,8 +155,7 @@ impl Drop for SimConnection {
 }
 
 impl Channel {
-    /// The next event for the DSP's main thread; spins a little first, because a decoding host sends the next request
-    /// within microseconds.
+    /// The next event for the DSP's main thread; sleeps until there is one, at the latest the stop.
     pub(crate) fn next_event(&self) -> Event {
         let mut state = lock(&self.state);
         loop {

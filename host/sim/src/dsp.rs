@@ -10,7 +10,7 @@ use hexloom::transport::TransportError;
 use hexloom_abi::{BatchReply, StartRequest};
 use hexloom_dsp::interp::{BlockRef, Packet};
 use hexloom_dsp::pool::{Fork, Pool};
-use hexloom_dsp::{KernelSet, Session, SessionLimits, Span};
+use hexloom_dsp::{Session, SessionLimits, Span};
 use zerocopy::IntoBytes;
 
 use crate::SimOptions;
@@ -81,7 +81,7 @@ impl Dsp {
         let main = Main {
             pool: Arc::clone(&pool),
             channel,
-            limits: SessionLimits::new(start, options.kernels.unwrap_or_else(best_kernels)),
+            limits: SessionLimits::new(start, options.kernels_in_use()),
             pinned,
             options: options.clone(),
             scratch,
@@ -219,11 +219,6 @@ impl Scratch {
         // no alignment.
         unsafe { Span::new(self.memory.as_mut_ptr().cast(), len) }
     }
-}
-
-/// The fastest vector kernels of this processor.
-pub(crate) fn best_kernels() -> KernelSet {
-    KernelSet::best()
 }
 
 fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {

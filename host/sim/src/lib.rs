@@ -66,7 +66,7 @@ impl SimTransport {
 
     /// The kernels that its sessions run, unless they ask for the references.
     pub fn kernels(&self) -> KernelSet {
-        self.options.kernels.unwrap_or_else(dsp::best_kernels)
+        self.options.kernels_in_use()
     }
 }
 
@@ -92,6 +92,11 @@ impl Transport for SimTransport {
 }
 
 impl SimOptions {
+    /// The kernels asked for, otherwise the fastest that this processor has.
+    fn kernels_in_use(&self) -> KernelSet {
+        self.kernels.unwrap_or_else(KernelSet::best)
+    }
+
     fn hw_info(&self) -> HwInfo {
         let n_threads = match self.n_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
