@@ -15,6 +15,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
+pub mod device;
 #[cfg(target_arch = "hexagon")]
 pub(crate) mod hexagon;
 pub mod math;
