@@ -4,7 +4,7 @@
 //! says in both flavours; [`Qfloat`] gets there by integer instructions, because qfloat knows neither.
 
 use super::Hvx;
-use super::bits::{INFINITY, above, is_zero, magnitude, mux, sign};
+use super::bits::{INFINITY, NAN, SIGN, magnitude, sign};
 
 /// Float arithmetic on vectors of 32 lanes.
 pub trait Flavour: Copy + Send + Sync + 'static {
@@ -18,7 +18,7 @@ pub trait Flavour: Copy + Send + Sync + 'static {
     fn mul<H: Hvx>(a: H::V, b: H::V) -> H::V;
 }
 
-/// v68 to v75: qf32 inside, a unit in the last place of error, results below 2^-128 lost.
+/// v68 to v75: qf32 inside, a unit in the last place of error, products below 2^-128 lost.
 #[derive(Clone, Copy, Debug)]
 pub struct Qfloat;
 
@@ -31,14 +31,13 @@ impl Flavour for Qfloat {
 
     #[inline(always)]
     fn add<H: Hvx>(a: H::V, b: H::V) -> H::V {
-        let value = H::vconv_sf_qf32(H::vadd_sf(a, b));
-        special_sum::<H>(a, b, value)
+        special_sum::<H>(a, b, H::vconv_sf_qf32(H::vadd_sf(a, b)))
     }
 
     #[inline(always)]
     fn sub<H: Hvx>(a: H::V, b: H::V) -> H::V {
         let value = H::vconv_sf_qf32(H::vsub_sf(a, b));
-        special_sum::<H>(a, H::vxor(b, H::lvsplatw(i32::MIN)), value)
+        special_sum::<H>(a, H::vxor(b, H::lvsplatw(SIGN)), value)
     }
 
     #[inline(always)]
@@ -47,10 +46,10 @@ impl Flavour for Qfloat {
         let value = H::vminw(value, H::lvsplatw(INFINITY));
         let (abs_a, abs_b) = (magnitude::<H>(a), magnitude::<H>(b));
         let (large, small) = (H::vmaxw(abs_a, abs_b), H::vminw(abs_a, abs_b));
-        // Infinity or NaN wins; against 0 infinity becomes NaN. A finite value is no larger than infinity's bits.
-        let special = H::vor(large, H::vaslw(is_zero::<H>(small), 22));
-        let special = H::vand(above::<H>(large, INFINITY - 1), special);
-        H::vor(H::vmaxw(value, special), sign::<H>(H::vxor(a, b)))
+        // Infinity or NaN wins, but against 0 it is NaN.
+        let special = H::vmux(H::veqw(small, H::lvsplatw(0)), H::lvsplatw(NAN), large);
+        let value = H::vmux(H::vgtw(large, H::lvsplatw(INFINITY - 1)), special, value);
+        H::vor(value, sign::<H>(H::vxor(a, b)))
     }
 }
 
@@ -76,14 +75,12 @@ impl Flavour for Ieee {
 /// a + b given what qfloat made of it: overflow becomes infinity, infinities and NaN are put in.
 #[inline(always)]
 fn special_sum<H: Hvx>(a: H::V, b: H::V, value: H::V) -> H::V {
-    let value = H::vor(
-        H::vminw(magnitude::<H>(value), H::lvsplatw(INFINITY)),
-        sign::<H>(value),
-    );
+    let value = H::vor(H::vminw(magnitude::<H>(value), H::lvsplatw(INFINITY)), sign::<H>(value));
     let (abs_a, abs_b) = (magnitude::<H>(a), magnitude::<H>(b));
     // The larger magnitude is the one that counts; equal ones of opposite signs are infinities that make NaN.
-    let larger = mux::<H>(H::vasrw(H::vsubw(abs_b, abs_a), 31), a, b);
-    let opposite = is_zero::<H>(H::vxor(H::vxor(a, b), H::lvsplatw(i32::MIN)));
-    let special = H::vor(larger, H::vaslw(opposite, 22));
-    mux::<H>(above::<H>(H::vmaxw(abs_a, abs_b), INFINITY - 1), special, value)
+    let larger = H::vmux(H::vgtw(abs_a, abs_b), a, b);
+    let opposite = H::veqw(H::vxor(a, b), H::lvsplatw(SIGN));
+    let special = H::vmux(opposite, H::lvsplatw(NAN), larger);
+    let is_special = H::vgtw(H::vmaxw(abs_a, abs_b), H::lvsplatw(INFINITY - 1));
+    H::vmux(is_special, special, value)
 }

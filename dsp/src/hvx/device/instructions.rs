@@ -13,6 +13,8 @@
 pub trait Hvx: Copy + Send + Sync + 'static {
     /// A vector register: 128 bytes of integers, or of IEEE floats.
     type V: Copy;
+    /// A vector predicate over words.
+    type Q: Copy;
     /// A vector register with 32 lanes in qf32 format.
     type Qf32: Copy;
 
@@ -39,16 +41,12 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// # Safety
     /// 128 bytes at `ptr` are writable.
     unsafe fn vmemu_store<T>(ptr: *mut T, x: Self::V);
-    /// The first 64 bytes to any address, as one store under a predicate.
+    /// The first `BYTES` bytes, an even number and at most 128: stores under predicates, which touch no other byte and no
+    /// line without one of them.
     ///
     /// # Safety
-    /// 64 bytes at `ptr` are writable.
-    unsafe fn vmemu_store_64<T>(ptr: *mut T, x: Self::V);
-    /// The first 32 bytes to any address, as one store under a predicate.
-    ///
-    /// # Safety
-    /// 32 bytes at `ptr` are writable.
-    unsafe fn vmemu_store_32<T>(ptr: *mut T, x: Self::V);
+    /// `BYTES` bytes at `ptr` are writable, and `ptr` is even.
+    unsafe fn vmemu_store_part<T, const BYTES: usize>(ptr: *mut T, x: Self::V);
 
     // Between scalar registers and vectors.
 
@@ -69,8 +67,25 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn vor(a: Self::V, b: Self::V) -> Self::V;
     /// `Vd = vxor(Vu, Vv)`.
     fn vxor(a: Self::V, b: Self::V) -> Self::V;
-    /// `Vd = vnot(Vu)`.
-    fn vnot(a: Self::V) -> Self::V;
+
+    // Predicates.
+
+    /// `Qd = vcmp.gt(Vu.w, Vv.w)`, signed.
+    fn vgtw(a: Self::V, b: Self::V) -> Self::Q;
+    /// `Qd = vcmp.eq(Vu.w, Vv.w)`.
+    fn veqw(a: Self::V, b: Self::V) -> Self::Q;
+    /// `Qd = and(Qs, Qt)`.
+    fn pred_and(a: Self::Q, b: Self::Q) -> Self::Q;
+    /// `Qd = or(Qs, Qt)`.
+    fn pred_or(a: Self::Q, b: Self::Q) -> Self::Q;
+    /// `Qd = not(Qs)`.
+    fn pred_not(a: Self::Q) -> Self::Q;
+    /// `Vd = vmux(Qt, Vu, Vv)`: `a` where the predicate holds.
+    fn vmux(q: Self::Q, a: Self::V, b: Self::V) -> Self::V;
+    /// `Qd = vand(Vu, Rt)`: a mask of -1 and 0 as a predicate.
+    fn vandvrt(mask: Self::V) -> Self::Q;
+    /// `Vd = vand(Qu, Rt)`: a predicate as a mask of -1 and 0.
+    fn vandqrt(q: Self::Q) -> Self::V;
 
     // Words.
 
@@ -78,14 +93,10 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn vaddw(a: Self::V, b: Self::V) -> Self::V;
     /// `Vd.w = vsub(Vu.w, Vv.w)`, wrapping.
     fn vsubw(a: Self::V, b: Self::V) -> Self::V;
-    /// `Vd.w = vsub(Vu.w, Vv.w):sat`.
-    fn vsubwsat(a: Self::V, b: Self::V) -> Self::V;
     /// `Vd.w = vmax(Vu.w, Vv.w)`, signed.
     fn vmaxw(a: Self::V, b: Self::V) -> Self::V;
     /// `Vd.w = vmin(Vu.w, Vv.w)`, signed.
     fn vminw(a: Self::V, b: Self::V) -> Self::V;
-    /// `Vd.w = vabs(Vu.w)`, wrapping at the smallest word.
-    fn vabsw(a: Self::V) -> Self::V;
     /// `Vd.w = vasl(Vu.w, Rt)`, 0 to 31.
     fn vaslw(a: Self::V, by: i32) -> Self::V;
     /// `Vd.w = vasr(Vu.w, Rt)`, 0 to 31.

@@ -22,6 +22,10 @@ pub struct Model;
 #[repr(C, align(128))]
 pub struct Register([i32; 32]);
 
+/// A vector predicate: words of -1 and 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Predicate(Register);
+
 /// A vector register with lanes in qf32 format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qf32(Register);
@@ -80,7 +84,11 @@ fn dot4(a: i32, b: i32) -> i32 {
 
 fn float(a: i32, b: i32, f: impl Fn(f32, f32) -> f32) -> i32 {
     let value = f(f32::from_bits(a as u32), f32::from_bits(b as u32));
-    if value.is_nan() { i32::MAX } else { value.to_bits() as i32 }
+    if value.is_nan() {
+        i32::MAX
+    } else {
+        value.to_bits() as i32
+    }
 }
 
 fn qf(a: Register, b: Register, f: impl Fn(u32, u32) -> u32) -> Qf32 {
@@ -111,6 +119,7 @@ macro_rules! lanes {
 
 impl Hvx for Model {
     type V = Register;
+    type Q = Predicate;
     type Qf32 = Qf32;
 
     #[inline(never)]
@@ -126,9 +135,10 @@ impl Hvx for Model {
     }
     #[inline(never)]
     unsafe fn vmemu_part<T, const BYTES: usize>(ptr: *const T) -> Register {
+        const { assert!(BYTES <= 128) }
         let mut register = Register([JUNK; 32]);
         // SAFETY: the caller promises `BYTES` readable bytes, no more than a register has; bytes ask for no alignment.
-        unsafe { core::ptr::copy_nonoverlapping(ptr.cast::<u8>(), (&raw mut register).cast(), BYTES.min(128)) };
+        unsafe { core::ptr::copy_nonoverlapping(ptr.cast::<u8>(), (&raw mut register).cast(), BYTES) };
         register
     }
     #[inline(never)]
@@ -137,14 +147,14 @@ impl Hvx for Model {
         unsafe { ptr.cast::<[i32; 32]>().write_unaligned(x.0) }
     }
     #[inline(never)]
-    unsafe fn vmemu_store_64<T>(ptr: *mut T, x: Register) {
-        // SAFETY: the caller promises 64 writable bytes, and a register has as many; bytes ask for no alignment.
-        unsafe { core::ptr::copy_nonoverlapping((&raw const x).cast::<u8>(), ptr.cast(), 64) }
-    }
-    #[inline(never)]
-    unsafe fn vmemu_store_32<T>(ptr: *mut T, x: Register) {
-        // SAFETY: the caller promises 32 writable bytes, and a register has as many; bytes ask for no alignment.
-        unsafe { core::ptr::copy_nonoverlapping((&raw const x).cast::<u8>(), ptr.cast(), 32) }
+    unsafe fn vmemu_store_part<T, const BYTES: usize>(ptr: *mut T, x: Register) {
+        const { assert!(BYTES <= 128 && BYTES.is_multiple_of(2)) }
+        assert!(
+            ptr.addr().is_multiple_of(2),
+            "a store of part of a vector to an odd address"
+        );
+        // SAFETY: the caller promises `BYTES` writable bytes, and a register has no fewer; bytes ask for no alignment.
+        unsafe { core::ptr::copy_nonoverlapping((&raw const x).cast::<u8>(), ptr.cast(), BYTES) }
     }
 
     #[inline(never)]
@@ -165,7 +175,6 @@ impl Hvx for Model {
     }
 
     lanes! {
-        vnot(a) !a;
         vcl0w(a) a.leading_zeros() as i32;
         vconv_sf_w(a) (a as f32).to_bits() as i32;
     }
@@ -175,7 +184,6 @@ impl Hvx for Model {
         vxor(a, b) a ^ b;
         vaddw(a, b) a.wrapping_add(b);
         vsubw(a, b) a.wrapping_sub(b);
-        vsubwsat(a, b) a.saturating_sub(b);
         vmaxw(a, b) a.max(b);
         vminw(a, b) a.min(b);
         vaslwv(a, b) match amount(b) {
@@ -192,6 +200,44 @@ impl Hvx for Model {
         vasrw(a; by) a >> (by & 31);
         vlsrw(a; by) (a as u32 >> (by & 31)) as i32;
         vlsrb(a; by) i32::from_le_bytes(a.to_le_bytes().map(|byte| byte >> (by & 7)));
+    }
+
+    #[inline(never)]
+    fn vgtw(a: Register, b: Register) -> Predicate {
+        Predicate(a.zip(b, |a, b| -i32::from(a > b)))
+    }
+    #[inline(never)]
+    fn veqw(a: Register, b: Register) -> Predicate {
+        Predicate(a.zip(b, |a, b| -i32::from(a == b)))
+    }
+    #[inline(never)]
+    fn pred_and(a: Predicate, b: Predicate) -> Predicate {
+        Predicate(a.0.zip(b.0, |a, b| a & b))
+    }
+    #[inline(never)]
+    fn pred_or(a: Predicate, b: Predicate) -> Predicate {
+        Predicate(a.0.zip(b.0, |a, b| a | b))
+    }
+    #[inline(never)]
+    fn pred_not(a: Predicate) -> Predicate {
+        Predicate(a.0.map(|a| !a))
+    }
+    #[inline(never)]
+    fn vmux(q: Predicate, a: Register, b: Register) -> Register {
+        let mut result = b;
+        for ((result, a), q) in result.0.iter_mut().zip(a.0).zip(q.0.0) {
+            *result = if q != 0 { a } else { *result };
+        }
+        result
+    }
+    #[inline(never)]
+    fn vandvrt(mask: Register) -> Predicate {
+        debug_assert!(mask.0.iter().all(|&word| word == 0 || word == -1), "not a mask");
+        Predicate(mask)
+    }
+    #[inline(never)]
+    fn vandqrt(q: Predicate) -> Register {
+        q.0
     }
 
     #[inline(never)]

@@ -109,14 +109,18 @@ pub(super) fn to_sf(a: u32) -> u32 {
         return sign | ((power + 127) as u32) << 23 | mantissa;
     }
     // In units of 2^-149: rounded, and a carry into the exponent field is right.
-    let down = (-149 - (exponent - 23)) as u32;
+    let up = exponent + 126;
+    if up >= 0 {
+        return sign | magnitude << up;
+    }
+    let down = up.unsigned_abs();
     if down > 24 {
         return sign;
     }
     let (kept, lost) = (magnitude >> down, magnitude & ((1 << down) - 1));
-    let half = (1 << down) >> 1;
-    let up = down > 0 && (lost > half || (lost == half && kept & 1 == 1));
-    sign | (kept + u32::from(up))
+    let half = 1 << (down - 1);
+    let more = lost > half || (lost == half && kept & 1 == 1);
+    sign | (kept + u32::from(more))
 }
 
 fn from_qf32(bits: u32) -> Number {
@@ -177,7 +181,7 @@ fn sum(a: Number, b: Number) -> u32 {
         if up >= 0 {
             return x.significand << up;
         }
-        let down = up.unsigned_abs().min(63);
+        let down = up.unsigned_abs().min(62);
         let lost = x.significand & ((1 << down) - 1) != 0;
         x.significand >> down | i64::from(lost)
     };
