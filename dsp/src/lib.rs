@@ -9,7 +9,11 @@
 //! (threads), [`platform`].
 #![no_std]
 // The intrinsics exist; only their stability is pending. PCs build on stable.
-#![cfg_attr(target_arch = "hexagon", feature(stdarch_hexagon))]
+#![cfg_attr(
+    target_arch = "hexagon",
+    feature(stdarch_hexagon, portable_simd, core_intrinsics),
+    allow(internal_features, reason = "masked stores are nowhere else")
+)]
 
 #[cfg(test)]
 extern crate std;

@@ -15,14 +15,37 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
-#[cfg(target_arch = "hexagon")]
-pub(crate) mod hexagon;
+pub mod device;
+#[cfg(all(
+    target_arch = "hexagon",
+    not(any(target_feature = "hvx-qfloat", target_feature = "hvx-ieee-fp"))
+))]
+mod hexagon;
 pub mod math;
 pub mod plain;
 pub mod tiles;
+#[cfg(all(test, not(target_arch = "hexagon")))]
+mod trials;
 
 use self::tiles::{Codes, Row, Tiles};
 use crate::tensor::Span;
+
+/// The member of an image for a device with IEEE floats (v79 and later).
+#[cfg(all(target_arch = "hexagon", target_feature = "hvx-ieee-fp"))]
+pub(crate) type Native = device::Device<device::Intrinsics, device::Ieee>;
+/// The member of an image for a device with qfloat (v68 to v75).
+#[cfg(all(
+    target_arch = "hexagon",
+    target_feature = "hvx-qfloat",
+    not(target_feature = "hvx-ieee-fp")
+))]
+pub(crate) type Native = device::Device<device::Intrinsics, device::Qfloat>;
+/// The member of the emulator's image.
+#[cfg(all(
+    target_arch = "hexagon",
+    not(any(target_feature = "hvx-qfloat", target_feature = "hvx-ieee-fp"))
+))]
+pub(crate) use hexagon::Hexagon as Native;
 
 /// Lanes of a vector.
 pub const LANES: usize = 32;
@@ -93,12 +116,12 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// Stores 32 f32 narrowed to f16.
     ///
     /// # Safety
-    /// 64 bytes at `ptr` are writable.
+    /// 64 bytes at `ptr` are writable and lie on a boundary of 2.
     unsafe fn store_f16(ptr: *mut u16, x: Self::F32);
     /// Stores the low bytes of 32 i32, each within -128..=127.
     ///
     /// # Safety
-    /// 32 bytes at `ptr` are writable.
+    /// 32 bytes at `ptr` are writable and lie on a boundary of 4.
     unsafe fn store_i8(ptr: *mut i8, x: Self::I32);
 
     /// a + b.

@@ -7,10 +7,12 @@ use super::{
     soft_max, unary,
 };
 use crate::hvx::Isa;
+#[cfg(target_arch = "hexagon")]
+use crate::hvx::Native;
 #[cfg(target_arch = "x86_64")]
 use crate::hvx::avx2::{self, Avx2};
-#[cfg(target_arch = "hexagon")]
-use crate::hvx::hexagon::Hexagon;
+#[cfg(all(not(target_arch = "hexagon"), feature = "float-model"))]
+use crate::hvx::device::{Device, Ieee, Qfloat, model::Model};
 #[cfg(not(target_arch = "hexagon"))]
 use crate::hvx::plain::Plain;
 
@@ -25,6 +27,12 @@ pub enum KernelSet {
     /// Vector kernels on AVX2 and F16C; the same as `Plain` on a processor without them.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// Vector kernels of devices of v68 to v75, on a model of their instructions.
+    #[cfg(all(not(target_arch = "hexagon"), feature = "float-model"))]
+    Qfloat,
+    /// Vector kernels of devices of v79 and later, on a model of their instructions.
+    #[cfg(all(not(target_arch = "hexagon"), feature = "float-model"))]
+    Ieee,
     /// Vector kernels on HVX.
     #[cfg(target_arch = "hexagon")]
     Hvx,
@@ -51,8 +59,12 @@ impl KernelSet {
             Self::Plain => run::<Plain>(cx, args),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => run::<Avx2>(cx, args),
+            #[cfg(all(not(target_arch = "hexagon"), feature = "float-model"))]
+            Self::Qfloat => run::<Device<Model, Qfloat>>(cx, args),
+            #[cfg(all(not(target_arch = "hexagon"), feature = "float-model"))]
+            Self::Ieee => run::<Device<Model, Ieee>>(cx, args),
             #[cfg(target_arch = "hexagon")]
-            Self::Hvx => run::<Hexagon>(cx, args),
+            Self::Hvx => run::<Native>(cx, args),
         }
     }
 }

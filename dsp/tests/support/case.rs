@@ -1,6 +1,6 @@
 //! One op case and the check that every case goes through.
 //!
-//! The reference, one run per vector kernel set, 1 to 7 threads, the least, little and much scratch filled with junk,
+//! The reference, one run per vector kernel set, models of device floats among them, 1 to 7 threads, the least, little and much scratch filled with junk,
 //! each allowed operand in place: equal bits among kernels, and a small error against the reference.
 
 use hexloom_abi::op::{Op, Shape};
@@ -109,13 +109,22 @@ struct Overlap {
     twice: bool,
 }
 
-/// The vector kernel sets of this machine.
-pub(crate) fn kernel_sets() -> Vec<KernelSet> {
+/// The vector kernel sets of this machine whose floats are IEEE, models included: they agree bit for bit.
+pub(crate) fn ieee_sets() -> Vec<KernelSet> {
     let mut sets = vec![KernelSet::Plain];
     if KernelSet::best() != KernelSet::Plain {
         sets.push(KernelSet::best());
     }
     sets
+}
+
+/// The groups of sets that agree bit for bit, each with the thread counts to run it on: models are slow.
+fn groups() -> [(Vec<KernelSet>, &'static [u32]); 3] {
+    [
+        (ieee_sets(), &N_THREADS),
+        (vec![KernelSet::Plain, KernelSet::Ieee], &N_THREADS[2..3]),
+        (vec![KernelSet::Qfloat], &[1, 3]),
+    ]
 }
 
 /// Runs a case every way there is.
@@ -157,19 +166,25 @@ pub(crate) fn check(case: &Case) {
             }
         }
     });
-    for (twice, wanted) in wanted {
+    let groups = groups();
+    let ways = || {
+        groups
+            .iter()
+            .flat_map(|group| wanted.iter().map(move |(twice, wanted)| (group, *twice, wanted)))
+    };
+    for ((sets, n_threads), twice, wanted) in ways() {
         let mut first: Option<Vec<Array>> = None;
-        for n_threads in N_THREADS {
+        for &n_threads in *n_threads {
             with_pool(n_threads, |pool| {
                 for scratch_bytes in scratch_sizes(&op, n_threads) {
-                    for set in kernel_sets() {
+                    for &set in sets {
                         for &overlap in overlaps.iter().filter(|overlap| overlap.twice == twice) {
                             let way = format!(
                                 "{} {set:?} on {n_threads} threads, {scratch_bytes} bytes of scratch, {overlap:?}",
                                 case.opcode
                             );
                             let got = run(case, set, pool, scratch.junk(scratch_bytes), overlap);
-                            for (got, wanted) in got.iter().zip(&wanted) {
+                            for (got, wanted) in got.iter().zip(wanted) {
                                 if overlap.inplace.is_none() {
                                     got.assert_guards(&way, case.status == Status::Ok);
                                 }
