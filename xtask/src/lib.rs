@@ -63,7 +63,7 @@ enum Word {
     /// Fetch the test model into the cache folder and print its path.
     Model,
     /// Set the Hexagon tools up and build every image of the firmware.
-    Firmware,
+    Firmware(firmware::Args),
     /// Fuzz the parsers of foreign bytes.
     Fuzz(fuzz::Args),
     /// Measure tokens per second, on request beside llama.cpp.
@@ -83,7 +83,7 @@ pub fn main() -> ExitCode {
         Word::Generated { write: false } => steps::run("generated", steps::DEADLINE_S),
         Word::Generated { write: true } => generated::write(),
         Word::Model => model::print_path(),
-        Word::Firmware => firmware::run(),
+        Word::Firmware(args) => firmware::run(&args),
         Word::Fuzz(args) => fuzz::run(&args),
         Word::Bench(args) => bench::run(&args),
     };
