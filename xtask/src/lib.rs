@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bindgen;
 mod checks;
 mod demo;
 mod examples;
@@ -64,6 +65,8 @@ enum Word {
     Model,
     /// Set the Hexagon tools up and build every image of the firmware.
     Firmware(firmware::Args),
+    /// Write the declarations of host/hexagon-sys from its headers.
+    Bindgen(bindgen::Args),
     /// Fuzz the parsers of foreign bytes.
     Fuzz(fuzz::Args),
     /// Measure tokens per second, on request beside llama.cpp.
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Word::Generated { write: true } => generated::write(),
         Word::Model => model::print_path(),
         Word::Firmware(args) => firmware::run(&args),
+        Word::Bindgen(args) => bindgen::run(&args),
         Word::Fuzz(args) => fuzz::run(&args),
         Word::Bench(args) => bench::run(&args),
     };

@@ -132,5 +132,31 @@ impl<'a> Image<'a> {
     }
 }
 
+/// What the DSP's loader calls the conventions of this file, as a tag of the dynamic section and its value.
+const LOADER_VERSION: (u32, u32) = (0x7000_0001, 3);
+
+/// Writes the loader version into a library, in place of a tag that the loader has no use for (`FLAGS_1`).
+pub(crate) fn stamp_loader_version(file: &mut [u8]) -> Result<()> {
+    let at = {
+        let image = Image::parse(file)?;
+        let dynamic = image
+            .segments()
+            .find(|segment| segment.p_type(LittleEndian) == elf::PT_DYNAMIC);
+        let start = dynamic
+            .context("the file has no dynamic segment")?
+            .p_offset(LittleEndian) as usize;
+        let tags = image.dynamic()?;
+        let idx = tags.iter().position(|&(tag, _)| tag == elf::DT_FLAGS_1);
+        start + idx.context("its dynamic section has no FLAGS_1")? * size_of::<elf::Dyn32<LittleEndian>>()
+    };
+    let entry = file
+        .get_mut(at..at + 8)
+        .context("its dynamic section leaves the file")?;
+    let (tag, version) = LOADER_VERSION;
+    entry[..4].copy_from_slice(&tag.to_le_bytes());
+    entry[4..].copy_from_slice(&version.to_le_bytes());
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests;

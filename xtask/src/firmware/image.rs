@@ -15,6 +15,11 @@ use super::tools::Tools;
 use crate::process;
 use crate::workspace::Workspace;
 
+/// The link script that gathers the table of log texts; it comes with `defmt`.
+const LOG_TABLE: &str = "defmt.x";
+/// Log texts below this level are left out of images.
+const LOG_LEVEL: &str = "info";
+
 /// A file of `toolchains/`; toolchains/README.md says what each key is.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -68,6 +73,7 @@ impl ImageFacts {
             Product::Program(_) => flags.extend([
                 format!("-Clinker={}", tools.linker.display()),
                 "-Clinker-flavor=ld.lld".to_owned(),
+                format!("-Clink-arg=-T{LOG_TABLE}"),
             ]),
             Product::Library(_) => flags.push("-Crelocation-model=pic".to_owned()),
         }
@@ -86,7 +92,7 @@ pub(crate) fn make(
     let built = build(workspace, tools, facts, deadline)?;
     match facts.build {
         Product::Program(_) => {
-            let file = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
+            let file = fs::read(&built.file).with_context(|| format!("cannot read {}", built.file.display()))?;
             publish(&file, &facts.image, folder)?;
             size_line(&file, facts, folder)
         }
@@ -101,9 +107,35 @@ pub(crate) fn make(
     }
 }
 
-/// Compiles, and gives the path of the program or static library. What is out of date is cargo's to decide; it keeps the
-/// results of different flags side by side, `core` included.
-fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, deadline: Instant) -> Result<PathBuf> {
+/// What cargo has built.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Built {
+    /// The program or static library.
+    pub(super) file: PathBuf,
+    /// The link script for log texts.
+    pub(super) log_table: PathBuf,
+}
+
+impl Built {
+    /// Takes what a message of cargo says about the artifact called `name` or about the link script.
+    fn note(&mut self, message: &Value, name: &str) {
+        let file = || Some(PathBuf::from(message["filenames"].as_array()?.first()?.as_str()?));
+        let is_defmt = |id: &str| id.rsplit(['#', '/']).any(|part| part.starts_with("defmt@"));
+        match message["reason"].as_str() {
+            Some("compiler-artifact") if message["target"]["name"] == name => {
+                self.file = file().unwrap_or_default();
+            }
+            Some("build-script-executed") if message["package_id"].as_str().is_some_and(is_defmt) => {
+                self.log_table = Path::new(message["out_dir"].as_str().unwrap_or_default()).join(LOG_TABLE);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Compiles. What is out of date is cargo's to decide; it keeps the results of different flags side by side, `core`
+/// included.
+fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, deadline: Instant) -> Result<Built> {
     let folder = workspace.root.join("dsp/firmware");
     let mut command = process::cargo();
     command.args([
@@ -112,8 +144,9 @@ fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, deadline: Ins
         "--locked",
         "--quiet",
         "--message-format=json-render-diagnostics",
+        "--target",
+        &facts.target,
     ]);
-    command.args(["--target", &facts.target]);
     let name = match &facts.build {
         Product::Program(name) => {
             command.args(["--bin", name]);
@@ -133,24 +166,22 @@ fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, deadline: Ins
         .env("RUSTC_BOOTSTRAP", "1")
         // One separator that no path contains; it outranks flags from anywhere else.
         .env("CARGO_ENCODED_RUSTFLAGS", facts.flags(tools).join("\x1f"))
+        .env("HEXLOOM_ARCH", facts.arch().trim_start_matches('v'))
+        .env("DEFMT_LOG", LOG_LEVEL)
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
-    let mut built = None;
+    let mut built = Built::default();
     let status = process::run_lines(&mut command, deadline, |line| match serde_json::from_str(line) {
-        Ok(message) => built = artifact(&message, name).or(built.take()),
+        Ok(message) => built.note(&message, name),
         Err(_) => eprintln!("{line}"),
     })?;
     if !status.success() {
         bail!("building {} failed: {status}", facts.image);
     }
-    built.with_context(|| format!("cargo built no {name}"))
-}
-
-/// The file of the artifact called `name`, if a message of cargo is about that.
-fn artifact(message: &Value, name: &str) -> Option<PathBuf> {
-    let is_ours = message["reason"] == "compiler-artifact" && message["target"]["name"] == name;
-    let file = message["filenames"].as_array()?.first()?.as_str()?;
-    is_ours.then(|| PathBuf::from(file))
+    if built.file.as_os_str().is_empty() || built.log_table.as_os_str().is_empty() {
+        bail!("cargo built {}, and did not say where", facts.image);
+    }
+    Ok(built)
 }
 
 /// Writes a file to its place, whole or not at all.
@@ -209,17 +240,33 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_cargo_name_the_artifact() {
-        let message = serde_json::json!({
-            "reason": "compiler-artifact",
-            "target": {"name": "hexloom_device"},
-            "filenames": ["/t/libhexloom_device.a"],
-        });
-        assert_eq!(
-            artifact(&message, "hexloom_device"),
-            Some("/t/libhexloom_device.a".into())
-        );
-        assert_eq!(artifact(&message, "core"), None);
-        assert_eq!(artifact(&serde_json::json!({"reason": "build-finished"}), "core"), None);
+    fn messages_of_cargo_name_the_artifact_and_the_link_script() {
+        let mut built = Built::default();
+        for message in [
+            serde_json::json!({
+                "reason": "compiler-artifact",
+                "target": {"name": "hexloom_device"},
+                "filenames": ["/t/libhexloom_device.a"],
+            }),
+            serde_json::json!({"reason": "compiler-artifact", "target": {"name": "core"}, "filenames": ["/t/core"]}),
+            serde_json::json!({
+                "reason": "build-script-executed",
+                "package_id": "registry+https://index/#defmt@1.2.0",
+                "out_dir": "/t/out",
+            }),
+            serde_json::json!({
+                "reason": "build-script-executed",
+                "package_id": "registry+https://index/#other@1.0.0",
+                "out_dir": "/t/other",
+            }),
+            serde_json::json!({"reason": "build-finished"}),
+        ] {
+            built.note(&message, "hexloom_device");
+        }
+        let wanted = Built {
+            file: "/t/libhexloom_device.a".into(),
+            log_table: "/t/out/defmt.x".into(),
+        };
+        assert_eq!(built, wanted);
     }
 }

@@ -1,26 +1,28 @@
 //! The device library: linked from the static library, and held against the lists of `toolchains/link/`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::elf::Image;
-use super::image::ImageFacts;
+use super::elf::{self, Image};
+use super::image::{Built, ImageFacts};
 use super::tools::Tools;
 use crate::process;
 
-/// Names that matter to the link, one set a file of `toolchains/link/`.
+/// What the link goes by, one file each of `toolchains/link/`.
 pub(crate) struct Lists {
     /// What the library gives to others.
     exports: BTreeSet<String>,
-    /// What it asks the loader for.
-    undefined: BTreeSet<String>,
+    /// What it asks the loader for, with the architectures where it does so; none means all.
+    undefined: BTreeMap<String, BTreeSet<String>>,
     /// What the loader is known to have.
     provided: BTreeSet<String>,
+    /// Where each section goes.
+    script: PathBuf,
 }
 
 /// A linked library.
@@ -39,9 +41,10 @@ impl Lists {
             Ok::<_, anyhow::Error>(names(&text))
         };
         Ok(Self {
-            exports: list("exports.txt")?,
+            exports: list("exports.txt")?.into_keys().collect(),
             undefined: list("undefined.txt")?,
-            provided: list("provided.txt")?,
+            provided: list("provided.txt")?.into_keys().collect(),
+            script: folder.join("library.x"),
         })
     }
 
@@ -53,14 +56,17 @@ impl Lists {
         if arch != facts.arch() {
             faults.push(format!("its header says {arch}"));
         }
-        faults.extend(self.name_faults(&image.exports()?, &image.undefined()?));
+        faults.extend(self.name_faults(facts.arch(), &image.exports()?, &image.undefined()?));
         if faults.is_empty() {
             return Ok(());
         }
         bail!("{}:\n  {}", facts.image, faults.join("\n  "))
     }
 
-    fn name_faults(&self, exports: &BTreeSet<String>, undefined: &BTreeSet<String>) -> Vec<String> {
+    fn name_faults(&self, arch: &str, exports: &BTreeSet<String>, undefined: &BTreeSet<String>) -> Vec<String> {
+        let here = |archs: &BTreeSet<String>| archs.is_empty() || archs.contains(arch);
+        let listed = self.undefined.iter().filter(|(_, archs)| here(archs));
+        let listed: BTreeSet<String> = listed.map(|(name, _)| name.clone()).collect();
         let mut faults = Vec::new();
         for name in exports.difference(&self.exports) {
             faults.push(format!(
@@ -70,29 +76,34 @@ impl Lists {
         for name in self.exports.difference(exports) {
             faults.push(format!("it does not export `{name}` of toolchains/link/exports.txt"));
         }
-        for name in undefined.difference(&self.undefined) {
+        for name in undefined.difference(&listed) {
             faults.push(format!(
-                "it needs `{name}`, which toolchains/link/undefined.txt does not name"
+                "it needs `{name}`, which toolchains/link/undefined.txt does not name for {arch}"
             ));
         }
-        for name in self.undefined.difference(&self.provided) {
+        for name in listed.difference(undefined) {
             faults.push(format!(
-                "`{name}` of toolchains/link/undefined.txt is not in provided.txt: the DSP's loader may not have it"
+                "it does not need `{name}` that toolchains/link/undefined.txt names for {arch}"
+            ));
+        }
+        for name in undefined.difference(&self.provided) {
+            faults.push(format!(
+                "it needs `{name}`, which is not in toolchains/link/provided.txt: the loader may lack it"
             ));
         }
         faults
     }
 }
 
-/// Links `archive` twice: with symbols, and without.
-pub(crate) fn link(tools: &Tools, lists: &Lists, archive: &Path, soname: &str, deadline: Instant) -> Result<Linked> {
-    let versions = archive.with_extension("map");
+/// Links the static library twice: with symbols, and without.
+pub(crate) fn link(tools: &Tools, lists: &Lists, built: &Built, soname: &str, deadline: Instant) -> Result<Linked> {
+    let versions = built.file.with_extension("map");
     let exports: Vec<&str> = lists.exports.iter().map(String::as_str).collect();
     fs::write(&versions, format!("{{ global: {}; local: *; }};\n", exports.join("; ")))?;
     let one = |extra: &[&str]| {
-        let output = archive.with_extension("so");
+        let output = built.file.with_extension("so");
         let mut linker = Command::new(&tools.linker);
-        // The linker is one program with several manners, chosen by its name or by this option.
+        // This linker is one program with several manners, chosen by its name or by this option.
         if tools.linker.ends_with("rust-lld") {
             linker.args(["-flavor", "gnu"]);
         }
@@ -106,24 +117,31 @@ pub(crate) fn link(tools: &Tools, lists: &Lists, archive: &Path, soname: &str, d
                 "-soname",
                 soname,
             ])
-            // Two segments on small pages and the old hash table, as libraries that the DSP's loader takes have them.
+            // Small pages, the old hash table and no lazy binding, as the DSP's loader expects.
             .args([
                 "--hash-style=sysv",
-                "--no-rosegment",
                 "-z",
                 "norelro",
+                "-z",
+                "now",
                 "-z",
                 "max-page-size=4096",
             ])
             .args(extra)
+            .arg("-T")
+            .arg(&lists.script)
+            .arg("-T")
+            .arg(&built.log_table)
             .arg("--version-script")
             .arg(&versions)
             .args(exports.iter().flat_map(|name| ["-u", name]))
-            .arg(archive)
+            .arg(&built.file)
             .arg("-o")
             .arg(&output);
         process::run(&mut linker, deadline)?;
-        fs::read(&output).with_context(|| format!("cannot read {}", output.display()))
+        let mut file = fs::read(&output).with_context(|| format!("cannot read {}", output.display()))?;
+        elf::stamp_loader_version(&mut file)?;
+        Ok::<_, anyhow::Error>(file)
     };
     Ok(Linked {
         with_symbols: one(&[])?,
@@ -131,13 +149,16 @@ pub(crate) fn link(tools: &Tools, lists: &Lists, archive: &Path, soname: &str, d
     })
 }
 
-/// The names of a list: one a line, empty lines and those that begin with `#` aside.
-fn names(text: &str) -> BTreeSet<String> {
-    let lines = text.lines().map(str::trim);
-    lines
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(str::to_owned)
-        .collect()
+/// The names of a list with the words behind each: one name a line, empty lines and those that begin with `#` aside.
+fn names(text: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut names = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        if let Some(name) = words.next() {
+            names.insert(name, words.collect());
+        }
+    }
+    names
 }
 
 #[cfg(test)]
@@ -149,28 +170,38 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_comments() {
-        assert_eq!(names("# why\n\n a \nb\n"), set(&["a", "b"]));
+    fn lists_have_comments_and_words() {
+        let wanted = [("a".to_owned(), set(&[])), ("b".to_owned(), set(&["v73", "v75"]))];
+        assert_eq!(names("# why\n\n a \nb v73  v75\n"), BTreeMap::from(wanted));
     }
 
     #[test]
     fn names_that_differ_from_the_lists_are_found() {
-        let lists = Lists {
+        let mut lists = Lists {
             exports: set(&["open", "close"]),
-            undefined: set(&["sleep", "magic"]),
-            provided: set(&["sleep"]),
+            undefined: names("sleep\nmap v68 v73\nmap2 v75\n"),
+            provided: set(&["sleep", "map", "map2"]),
+            script: PathBuf::new(),
         };
-        let faults = lists.name_faults(&set(&["open", "memcpy"]), &set(&["sleep", "sinf"]));
-        let wanted = ["`memcpy`", "`close`", "`sinf`", "`magic`"];
+        assert!(
+            lists
+                .name_faults("v73", &set(&["open", "close"]), &set(&["sleep", "map"]))
+                .is_empty()
+        );
+        let faults = lists.name_faults("v75", &set(&["open", "memcpy"]), &set(&["sleep", "map"]));
+        let wanted = [
+            "exports `memcpy`",
+            "not export `close`",
+            "needs `map`",
+            "not need `map2`",
+        ];
         assert_eq!(faults.len(), wanted.len(), "{faults:?}");
-        for (fault, name) in faults.iter().zip(wanted) {
-            assert!(fault.contains(name), "{fault}");
+        for (fault, words) in faults.iter().zip(wanted) {
+            assert!(fault.contains(words), "{fault}");
         }
-        let right = Lists {
-            undefined: set(&["sleep"]),
-            ..lists
-        };
-        assert!(right.name_faults(&set(&["open", "close"]), &set(&[])).is_empty());
+        lists.provided.remove("sleep");
+        let faults = lists.name_faults("v73", &set(&["open", "close"]), &set(&["sleep", "map"]));
+        assert!(faults.len() == 1 && faults[0].contains("provided.txt"), "{faults:?}");
     }
 
     #[test]
@@ -178,6 +209,6 @@ mod tests {
         let lists = Lists::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolchains/link")).unwrap();
         assert!(lists.exports.contains("hexloom_open"));
         assert!(lists.provided.contains("HAP_debug_v2"));
-        assert!(lists.undefined.is_subset(&lists.provided));
+        assert!(lists.undefined.keys().all(|name| lists.provided.contains(name)));
     }
 }

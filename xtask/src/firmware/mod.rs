@@ -17,6 +17,7 @@ use anyhow::{Result, ensure};
 use crate::steps::{Context, DEADLINE_S, Outcome};
 use crate::workspace::Workspace;
 use image::ImageFacts;
+pub(crate) use tools::Libclang;
 use tools::Tools;
 
 /// The environment variable that names the emulator image to tests and to the `emu` transport.
