@@ -21,6 +21,7 @@ extern crate std;
 pub mod hvx;
 pub mod interp;
 pub mod kernels;
+pub mod log;
 pub mod mapping;
 pub mod platform;
 pub mod pool;

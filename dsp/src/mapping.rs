@@ -10,6 +10,7 @@ use hexloom_abi::descriptor::BUFFER_EXTENDED;
 use hexloom_abi::limits::{MAX_BUFFERS, MAX_MAPPINGS};
 use hexloom_abi::{BufferDesc, Status};
 
+use crate::log;
 use crate::platform::{Mapped, Platform};
 
 /// Addresses of a batch's buffers, by buffer index.
@@ -177,6 +178,7 @@ impl MappingTable {
                 let _ = again.push(entry.desc);
             }
         }
+        log::window_defragmented(again.len() as u32, again.iter().map(|desc| desc.bytes).sum());
         again.sort_unstable_by_key(|desc| core::cmp::Reverse(desc.bytes));
         again.iter().try_for_each(|desc| self.map(platform, desc))
     }
@@ -192,7 +194,8 @@ impl MappingTable {
             .map(|(idx, _)| idx);
         match oldest {
             Some(idx) => {
-                self.remove(platform, idx);
+                let entry = self.remove(platform, idx);
+                log::mapping_evicted(entry.desc.fd, entry.mapped.bytes);
                 true
             }
             None => false,

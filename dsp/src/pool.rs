@@ -10,6 +10,7 @@ use hexloom_abi::Status;
 use hexloom_abi::limits::MAX_THREADS;
 
 use crate::hvx::{Isa, Kernel, Part};
+use crate::log;
 use crate::platform::Platform;
 
 /// Longest time in microseconds that a fork-join may take before the session is poisoned.
@@ -122,7 +123,7 @@ impl<P: Platform> Pool<P> {
                 continue;
             }
             seen = seq;
-            let poison = PoisonOnUnwind(self);
+            let poison = PoisonOnUnwind(self, idx);
             // SAFETY: `seq` was released after the cell was written, and `fork` does not return before `running` is 0.
             if let Some(work) = unsafe { *self.work.get() } {
                 let part = Part {
@@ -220,6 +221,7 @@ impl<P: Platform> JoinGuard<'_, P> {
                 let now = pool.platform.nanos();
                 let end = *deadline.get_or_insert(now.saturating_add(JOIN_TIMEOUT_US * 1000));
                 if now > end {
+                    log::workers_stuck(pool.running.load(Ordering::Relaxed), JOIN_TIMEOUT_US);
                     pool.poison();
                     return Err(Status::Timeout);
                 }
@@ -243,10 +245,11 @@ impl<P: Platform> Drop for JoinGuard<'_, P> {
 }
 
 /// Poisons the pool when a kernel panics on a worker.
-struct PoisonOnUnwind<'a, P: Platform>(&'a Pool<P>);
+struct PoisonOnUnwind<'a, P: Platform>(&'a Pool<P>, u32);
 
 impl<P: Platform> Drop for PoisonOnUnwind<'_, P> {
     fn drop(&mut self) {
+        log::worker_panicked(self.1);
         self.0.poison();
         self.0.running.fetch_sub(1, Ordering::Release);
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bindgen;
 mod checks;
 mod demo;
 mod examples;
@@ -63,7 +64,9 @@ enum Word {
     /// Fetch the test model into the cache folder and print its path.
     Model,
     /// Set the Hexagon tools up and build every image of the firmware.
-    Firmware,
+    Firmware(firmware::Args),
+    /// Write the declarations of host/hexagon-sys from its headers.
+    Bindgen(bindgen::Args),
     /// Fuzz the parsers of foreign bytes.
     Fuzz(fuzz::Args),
     /// Measure tokens per second, on request beside llama.cpp.
@@ -83,7 +86,8 @@ pub fn main() -> ExitCode {
         Word::Generated { write: false } => steps::run("generated", steps::DEADLINE_S),
         Word::Generated { write: true } => generated::write(),
         Word::Model => model::print_path(),
-        Word::Firmware => firmware::run(),
+        Word::Firmware(args) => firmware::run(&args),
+        Word::Bindgen(args) => bindgen::run(&args),
         Word::Fuzz(args) => fuzz::run(&args),
         Word::Bench(args) => bench::run(&args),
     };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::workspace::Workspace;
-use crate::{checks, examples, firmware, generated, model, suite, tidy};
+use crate::{bindgen, checks, examples, firmware, generated, model, suite, tidy};
 
 /// Hard limit for a whole run, in seconds.
 pub(crate) const DEADLINE_S: u64 = 40 * 60;
@@ -45,6 +45,12 @@ pub(crate) const STEPS: &[Step] = &[
         run: generated::check,
     },
     Step {
+        word: "bindgen",
+        budget_s: 90,
+        what: "host/hexagon-sys is what its headers give",
+        run: bindgen::step,
+    },
+    Step {
         word: "clippy",
         budget_s: 300,
         what: "`cargo clippy` on every target, warnings denied",
@@ -52,8 +58,8 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         word: "test firmware",
-        budget_s: 300,
-        what: "Hexagon tools are there, the emulator image is built and within its size",
+        budget_s: 600,
+        what: "Hexagon tools are there; every image is built, within its size, with the names it may have",
         run: firmware::step,
     },
     Step {
@@ -64,7 +70,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         word: "test suite",
-        budget_s: 900,
+        budget_s: 600,
         what: "unit, property and conformance tests, build included",
         run: suite::all_but_doc,
     },

@@ -16,6 +16,7 @@ use hexloom_abi::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::kernels::{Context, KernelSet};
+use crate::log;
 use crate::mapping::{Addresses, MappingTable, PinnedBuffer};
 use crate::platform::Platform;
 use crate::pool::{Fork, Pool};
@@ -100,6 +101,7 @@ impl<'a, P: Platform> Session<'a, P> {
     /// A session on `pool`. `descriptors` (8-byte aligned) takes the host-written part of the largest block; `scratch`
     /// (128-byte aligned) is all that kernels may use.
     pub fn new(pool: &'a Pool<P>, limits: SessionLimits, descriptors: &'a mut [u8], scratch: Span<'a, u8>) -> Self {
+        log::session_started(pool.n_threads(), scratch.len() as u32, limits.window_bytes);
         Self {
             pool,
             mappings: MappingTable::new(limits.window_bytes),
@@ -119,11 +121,15 @@ impl<'a, P: Platform> Session<'a, P> {
         let mut progress = Progress::default();
         let mut reply = match self.run(packet, &mut progress) {
             Ok(()) => BatchReply::new(seq, Status::Ok),
-            Err(failure) => BatchReply {
-                failed_op: failure.op_idx,
-                detail: failure.detail,
-                ..BatchReply::new(seq, failure.status)
-            },
+            Err(failure) => {
+                let Failure { status, op_idx, detail } = failure;
+                log::batch_failed(seq, status.name(), op_idx, progress.n_ops_done, detail);
+                BatchReply {
+                    failed_op: op_idx,
+                    detail,
+                    ..BatchReply::new(seq, status)
+                }
+            }
         };
         let platform = self.pool.platform();
         self.written.clean_all(platform);
@@ -133,6 +139,14 @@ impl<'a, P: Platform> Session<'a, P> {
         reply.cycles_stop = platform.cycles();
         reply.elapsed_us = u32::try_from(platform.nanos().saturating_sub(nanos_start) / 1000).unwrap_or(u32::MAX);
         reply
+    }
+
+    /// The reply to a packet that cannot be run now, for a reason outside it.
+    pub fn refuse(&self, packet: &Packet<'_>, status: Status) -> BatchReply {
+        BatchReply {
+            failed_op: NO_OP,
+            ..BatchReply::new(peek_seq(packet.message), status)
+        }
     }
 
     /// Takes the mappings of an fd back, on the host's `munmap` call.

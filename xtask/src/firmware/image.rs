@@ -7,11 +7,18 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::elf;
+use super::elf::Image;
+use super::library;
 use super::tools::Tools;
 use crate::process;
 use crate::workspace::Workspace;
+
+/// The link script that gathers the table of log texts; it comes with `defmt`.
+const LOG_TABLE: &str = "defmt.x";
+/// Log texts below this level are left out of images.
+const LOG_LEVEL: &str = "info";
 
 /// A file of `toolchains/`; toolchains/README.md says what each key is.
 #[derive(Debug, Deserialize, PartialEq)]
@@ -20,9 +27,19 @@ pub(crate) struct ImageFacts {
     target: String,
     cpu: String,
     features: Vec<String>,
-    program: String,
-    image: String,
-    max_bytes: u64,
+    build: Product,
+    pub(super) image: String,
+    pub(super) max_bytes: u64,
+}
+
+/// What of the firmware workspace is built.
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Product {
+    /// A program of that name.
+    Program(String),
+    /// The library of that name, linked for the DSP's loader.
+    Library(String),
 }
 
 impl ImageFacts {
@@ -41,43 +58,148 @@ impl ImageFacts {
         paths.iter().map(read).collect()
     }
 
+    /// The architecture as it is called: `v73`.
+    pub(crate) fn arch(&self) -> &str {
+        self.cpu.strip_prefix("hexagon").unwrap_or(&self.cpu)
+    }
+
     /// Flags for the compiler, one argument each.
     fn flags(&self, tools: &Tools) -> Vec<String> {
-        vec![
+        let mut flags = vec![
             format!("-Ctarget-cpu={}", self.cpu),
             format!("-Ctarget-feature={}", self.features.join(",")),
-            format!("-Clinker={}", tools.linker.display()),
-            "-Clinker-flavor=ld.lld".to_owned(),
-        ]
+        ];
+        match self.build {
+            Product::Program(_) => flags.extend([
+                format!("-Clinker={}", tools.linker.display()),
+                "-Clinker-flavor=ld.lld".to_owned(),
+                format!("-Clink-arg=-T{LOG_TABLE}"),
+            ]),
+            Product::Library(_) => flags.push("-Crelocation-model=pic".to_owned()),
+        }
+        flags
     }
 }
 
-/// Builds an image and gives the path of cargo's output.
-pub(crate) fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, deadline: Instant) -> Result<PathBuf> {
+/// Builds an image, checks it, and puts it into `folder`; tells path and size.
+pub(crate) fn make(
+    workspace: &Workspace,
+    tools: &Tools,
+    facts: &ImageFacts,
+    folder: &Path,
+    deadline: Instant,
+) -> Result<String> {
+    let built = build(workspace, tools, facts, deadline)?;
+    match facts.build {
+        Product::Program(_) => {
+            let file = fs::read(&built.file).with_context(|| format!("cannot read {}", built.file.display()))?;
+            publish(&file, &facts.image, folder)?;
+            size_line(&file, facts, folder)
+        }
+        Product::Library(_) => {
+            let lists = library::Lists::read(&workspace.root.join("toolchains/link"))?;
+            let linked = library::link(tools, &lists, &built, &facts.image, deadline)?;
+            lists.check(&linked.stripped, facts)?;
+            publish(&linked.with_symbols, &format!("{}.debug", facts.image), folder)?;
+            publish(&linked.stripped, &facts.image, folder)?;
+            size_line(&linked.stripped, facts, folder)
+        }
+    }
+}
+
+/// What cargo has built.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Built {
+    /// The program or static library.
+    pub(super) file: PathBuf,
+    /// The link script for log texts.
+    pub(super) log_table: PathBuf,
+}
+
+impl Built {
+    /// Takes what a message of cargo says about the artifact called `name` or about the link script.
+    fn note(&mut self, message: &Value, name: &str) {
+        let file = || Some(PathBuf::from(message["filenames"].as_array()?.first()?.as_str()?));
+        let is_defmt = |id: &str| id.rsplit(['#', '/']).any(|part| part.starts_with("defmt@"));
+        match message["reason"].as_str() {
+            Some("compiler-artifact") if message["target"]["name"] == name => {
+                self.file = file().unwrap_or_default();
+            }
+            Some("build-script-executed") if message["package_id"].as_str().is_some_and(is_defmt) => {
+                self.log_table = Path::new(message["out_dir"].as_str().unwrap_or_default()).join(LOG_TABLE);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Compiles. What is out of date is cargo's to decide; it keeps the results of different flags side by side, `core`
+/// included.
+fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, deadline: Instant) -> Result<Built> {
     let folder = workspace.root.join("dsp/firmware");
-    let target_dir = folder.join("target");
     let mut command = process::cargo();
+    command.args([
+        "build",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--message-format=json-render-diagnostics",
+        "--target",
+        &facts.target,
+    ]);
+    let name = match &facts.build {
+        Product::Program(name) => {
+            command.args(["--bin", name]);
+            name
+        }
+        Product::Library(name) => {
+            command.arg("--lib");
+            name
+        }
+    };
     command
-        .args(["build", "--release", "--locked", "--quiet", "--target", &facts.target])
-        .args(["--bin", &facts.program])
         .arg("--target-dir")
-        .arg(&target_dir)
+        .arg(folder.join("target"))
         .current_dir(&folder)
         .env("RUSTC", &tools.rustc)
         // What the images use of the compiler is unstable; the compiler is pinned by the set-up instead.
         .env("RUSTC_BOOTSTRAP", "1")
         // One separator that no path contains; it outranks flags from anywhere else.
         .env("CARGO_ENCODED_RUSTFLAGS", facts.flags(tools).join("\x1f"))
+        .env("HEXLOOM_ARCH", facts.arch().trim_start_matches('v'))
+        .env("DEFMT_LOG", LOG_LEVEL)
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
-    process::run(&mut command, deadline)?;
-    Ok(target_dir.join(&facts.target).join("release").join(&facts.program))
+    let mut built = Built::default();
+    let status = process::run_lines(&mut command, deadline, |line| match serde_json::from_str(line) {
+        Ok(message) => built.note(&message, name),
+        Err(_) => eprintln!("{line}"),
+    })?;
+    if !status.success() {
+        bail!("building {} failed: {status}", facts.image);
+    }
+    if built.file.as_os_str().is_empty() || built.log_table.as_os_str().is_empty() {
+        bail!("cargo built {}, and did not say where", facts.image);
+    }
+    Ok(built)
 }
 
-/// Copies a built image to its place, whole or not at all, and tells its size.
-pub(crate) fn publish(built: &Path, facts: &ImageFacts, folder: &Path) -> Result<String> {
-    let file = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
-    let bytes = elf::loaded_bytes(&file).with_context(|| built.display().to_string())?;
+/// Writes a file to its place, whole or not at all.
+fn publish(file: &[u8], name: &str, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let path = folder.join(name);
+    if fs::read(&path).ok().as_deref() != Some(file) {
+        let part = folder.join(format!("{name}.part"));
+        fs::write(&part, file)?;
+        fs::rename(&part, &path)?;
+    }
+    // The emulator loads only what the system would execute.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+fn size_line(file: &[u8], facts: &ImageFacts, folder: &Path) -> Result<String> {
+    let bytes = Image::parse(file).with_context(|| facts.image.clone())?.loaded_bytes();
     if bytes > facts.max_bytes {
         bail!(
             "{}: {bytes} bytes of code and data, allowed {}",
@@ -85,18 +207,9 @@ pub(crate) fn publish(built: &Path, facts: &ImageFacts, folder: &Path) -> Result
             facts.max_bytes
         );
     }
-    fs::create_dir_all(folder)?;
-    let path = folder.join(&facts.image);
-    if fs::read(&path).ok().as_deref() != Some(&file) {
-        let part = folder.join(format!("{}.part", facts.image));
-        fs::write(&part, &file)?;
-        fs::rename(&part, &path)?;
-    }
-    // The emulator loads only what the system would execute.
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(format!(
         "{}: {:.1} KiB of code and data, at most {} KiB",
-        path.display(),
+        folder.join(&facts.image).display(),
         bytes as f64 / 1024.0,
         facts.max_bytes / 1024
     ))
@@ -110,9 +223,11 @@ mod tests {
     fn every_file_of_the_repository_is_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolchains");
         let all = ImageFacts::all(&folder).unwrap();
-        assert!(all.iter().any(|facts| facts.cpu == "hexagonv67"), "{all:?}");
+        let arches: Vec<&str> = all.iter().map(ImageFacts::arch).collect();
+        assert_eq!(arches, ["v67", "v68", "v69", "v73", "v75", "v79", "v81"]);
         for facts in &all {
             assert!(facts.features.contains(&"+hvx-length128b".to_owned()), "{facts:?}");
+            assert!(facts.features.contains(&format!("+hvx{}", facts.arch())), "{facts:?}");
         }
     }
 
@@ -120,5 +235,38 @@ mod tests {
     fn unknown_keys_are_refused() {
         let error = toml::from_str::<ImageFacts>("cpu = \"x\"\nfeature = []").unwrap_err();
         assert!(error.to_string().contains("feature"), "{error}");
+        let error = toml::from_str::<Product>("plugin = \"x\"").unwrap_err();
+        assert!(error.to_string().contains("plugin"), "{error}");
+    }
+
+    #[test]
+    fn messages_of_cargo_name_the_artifact_and_the_link_script() {
+        let mut built = Built::default();
+        for message in [
+            serde_json::json!({
+                "reason": "compiler-artifact",
+                "target": {"name": "hexloom_device"},
+                "filenames": ["/t/libhexloom_device.a"],
+            }),
+            serde_json::json!({"reason": "compiler-artifact", "target": {"name": "core"}, "filenames": ["/t/core"]}),
+            serde_json::json!({
+                "reason": "build-script-executed",
+                "package_id": "registry+https://index/#defmt@1.2.0",
+                "out_dir": "/t/out",
+            }),
+            serde_json::json!({
+                "reason": "build-script-executed",
+                "package_id": "registry+https://index/#other@1.0.0",
+                "out_dir": "/t/other",
+            }),
+            serde_json::json!({"reason": "build-finished"}),
+        ] {
+            built.note(&message, "hexloom_device");
+        }
+        let wanted = Built {
+            file: "/t/libhexloom_device.a".into(),
+            log_table: "/t/out/defmt.x".into(),
+        };
+        assert_eq!(built, wanted);
     }
 }

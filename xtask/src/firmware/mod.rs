@@ -5,29 +5,48 @@
 
 mod elf;
 mod image;
+mod library;
 mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::steps::{Context, DEADLINE_S, Outcome};
 use crate::workspace::Workspace;
 use image::ImageFacts;
+pub(crate) use tools::Libclang;
 use tools::Tools;
 
 /// The environment variable that names the emulator image to tests and to the `emu` transport.
 pub(crate) const IMAGE_VAR: &str = "HEXLOOM_EMULATOR_IMAGE";
 
+/// Which images to build.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only images for this architecture, for instance v73.
+    #[arg(long, value_name = "ARCH")]
+    only: Option<String>,
+}
+
 /// Sets up, builds, and prints what there is.
-pub(crate) fn run() -> Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let deadline = Instant::now() + Duration::from_secs(DEADLINE_S);
     let tools = Tools::ensure(&workspace, deadline)?;
-    for line in build(&workspace, &tools, deadline)? {
-        println!("{line}");
+    let mut facts = ImageFacts::all(&workspace.root.join("toolchains"))?;
+    if let Some(only) = &args.only {
+        let all: Vec<String> = facts.iter().map(|facts| facts.arch().to_owned()).collect();
+        facts.retain(|facts| facts.arch() == only);
+        ensure!(!facts.is_empty(), "no image for {only}; there are: {}", all.join(", "));
+    }
+    for facts in facts {
+        println!(
+            "{}",
+            image::make(&workspace, &tools, &facts, &folder(&workspace), deadline)?
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -44,7 +63,14 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
             });
         }
     };
-    for line in build(&context.workspace, &tools, context.deadline)? {
+    for facts in ImageFacts::all(&context.workspace.root.join("toolchains"))? {
+        let line = image::make(
+            &context.workspace,
+            &tools,
+            &facts,
+            &folder(&context.workspace),
+            context.deadline,
+        )?;
         eprintln!("{line}");
     }
     Ok(Outcome::pass())
@@ -58,14 +84,4 @@ pub(crate) fn emulator_image(workspace: &Workspace) -> Option<PathBuf> {
 
 fn folder(workspace: &Workspace) -> PathBuf {
     workspace.cache.join("firmware")
-}
-
-/// Builds every image; one line about each.
-fn build(workspace: &Workspace, tools: &Tools, deadline: Instant) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    for facts in ImageFacts::all(&workspace.root.join("toolchains"))? {
-        let built = image::build(workspace, tools, &facts, deadline)?;
-        lines.push(image::publish(&built, &facts, &folder(workspace))?);
-    }
-    Ok(lines)
 }

@@ -1,4 +1,4 @@
-//! The Hexagon tools: found, else installed where that may be done, else named with the one command that installs them.
+//! The Hexagon tools, and libclang: found, else installed where that may be done, else named with the one command that installs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,21 +20,46 @@ pub(crate) struct Tools {
     pub(crate) rustc: PathBuf,
     /// An LLVM linker that knows Hexagon.
     pub(crate) linker: PathBuf,
+    /// An LLVM disassembler that knows Hexagon.
+    pub(crate) disassembler: PathBuf,
 }
+
+/// The library that reads C for `cargo xtask bindgen`.
+pub(crate) struct Libclang(PathBuf);
 
 impl Tools {
     /// Finds or installs everything and says what it chose. An error names what is missing and one command.
     pub(crate) fn ensure(workspace: &Workspace, deadline: Instant) -> Result<Self> {
-        let may_install = rustix::process::geteuid().is_root() && on_path("apt-get").is_some();
-        let install = |wanted: &Wanted| may_install.then(|| wanted.install(deadline));
+        let install = |wanted: &Wanted| may_install().then(|| wanted.install(deadline));
         let rustc = COMPILER.ensure(find_rustc, install)?;
         let linker = LINKER.ensure(|| find_linker(workspace), install)?;
         let qemu = EMULATOR.ensure(|| on_path("qemu-hexagon"), install)?;
+        let disassembler = DISASSEMBLER.ensure(find_disassembler, install)?;
         let version = process::output(Command::new(&rustc).arg("--version"))?;
         eprintln!("compiler {} ({})", rustc.display(), version.trim());
         eprintln!("linker   {}", linker.display());
         eprintln!("emulator {}", qemu.display());
-        Ok(Self { rustc, linker })
+        eprintln!("disassembler {}", disassembler.display());
+        Ok(Self {
+            rustc,
+            linker,
+            disassembler,
+        })
+    }
+}
+
+impl Libclang {
+    /// Finds or installs it and says what it chose.
+    pub(crate) fn ensure(deadline: Instant) -> Result<Self> {
+        let install = |wanted: &Wanted| may_install().then(|| wanted.install(deadline));
+        let path = LIBCLANG.ensure(find_libclang, install)?;
+        eprintln!("libclang {}", path.display());
+        Ok(Self(path))
+    }
+
+    /// Where the generator shall look.
+    pub(crate) fn folder(&self) -> &Path {
+        self.0.parent().unwrap_or(Path::new("/"))
     }
 }
 
@@ -59,6 +84,16 @@ const LINKER: Wanted = Wanted {
 const EMULATOR: Wanted = Wanted {
     what: "the Hexagon emulator",
     packages: &["qemu-user"],
+    elsewhere: None,
+};
+const DISASSEMBLER: Wanted = Wanted {
+    what: "a disassembler for Hexagon",
+    packages: &["llvm-22"],
+    elsewhere: None,
+};
+const LIBCLANG: Wanted = Wanted {
+    what: "libclang, which reads the headers of host/hexagon-sys",
+    packages: &["libclang1-22"],
     elsewhere: None,
 };
 
@@ -130,6 +165,40 @@ fn find_linker(workspace: &Workspace) -> Option<PathBuf> {
         linker.exists().then_some(linker)
     });
     bundled.or_else(|| on_path("ld.lld-22"))
+}
+
+/// Debian's, which has its version in its name, or any that knows the architectures and their vector units.
+fn find_disassembler() -> Option<PathBuf> {
+    let knows_hexagon = |path: &PathBuf| {
+        let targets = process::output(Command::new(path).arg("--version")).unwrap_or_default();
+        targets.contains("hexagon")
+    };
+    on_path("llvm-objdump-22").or_else(|| on_path("llvm-objdump").filter(knows_hexagon))
+}
+
+/// The newest version in the system's folders, or in the one that `LIBCLANG_PATH` names.
+fn find_libclang() -> Option<PathBuf> {
+    let named = std::env::var_os("LIBCLANG_PATH").map(PathBuf::from);
+    let system = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+    ];
+    let mut folders = named.into_iter().chain(system.map(PathBuf::from));
+    folders.find_map(|folder| {
+        let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+        let is_libclang = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name == "libclang.so"
+                || (name.starts_with("libclang-") && !name.starts_with("libclang-cpp") && name.contains(".so."))
+        };
+        entries.filter(is_libclang).max()
+    })
+}
+
+fn may_install() -> bool {
+    rustix::process::geteuid().is_root() && on_path("apt-get").is_some()
 }
 
 /// The first file of that name in a folder of `PATH`.

@@ -6,6 +6,7 @@
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod frames;
 mod platform;
 mod serve;
 mod sys;

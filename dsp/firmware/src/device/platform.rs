@@ -1,0 +1,99 @@
+//! QuRT as a [`Platform`]: mappings by the host's descriptors, futexes, cache lines, counters.
+
+use core::sync::atomic::AtomicU32;
+
+use hexloom_abi::descriptor::BUFFER_EXTENDED;
+use hexloom_abi::{BufferDesc, Status};
+use hexloom_dsp::Platform;
+use hexloom_dsp::platform::Mapped;
+use hexloom_hexagon_sys::dsp;
+
+use crate::arch::{self, ARCH};
+
+/// Up to and with this architecture the system has the older mapping call only, which takes less than 2 GiB.
+const LAST_WITHOUT_MMAP2: u32 = 73;
+
+/// The machine under a session. It has no state: what is mapped, the mapping table knows.
+pub(crate) struct QurtPlatform;
+
+impl Platform for QurtPlatform {
+    fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status> {
+        // Memory outside the 32-bit window needs a call whose name no shipped library shows.
+        if buffer.flags & BUFFER_EXTENDED != 0 {
+            return Err(Status::MapFailed);
+        }
+        let (bytes, fd) = (u32::try_from(buffer.bytes), i32::try_from(buffer.fd));
+        let (Ok(bytes), Ok(fd)) = (bytes, fd) else {
+            return Err(Status::MapFailed);
+        };
+        let protection = (dsp::HAP_PROT_READ | dsp::HAP_PROT_WRITE) as i32;
+        let start = if ARCH > LAST_WITHOUT_MMAP2 {
+            // SAFETY: a fresh mapping at an address of the system's choice touches no existing memory.
+            unsafe { dsp::HAP_mmap2(core::ptr::null_mut(), bytes, protection, 0, fd, 0) }
+        } else {
+            let bytes = i32::try_from(bytes).map_err(|_| Status::MapFailed)?;
+            // SAFETY: as above.
+            unsafe { dsp::HAP_mmap(core::ptr::null_mut(), bytes, protection, 0, fd, 0) }
+        };
+        let address = start as usize as u32;
+        if address == 0 || address == dsp::HAP_MAP_FAILED {
+            return Err(Status::MapFailed);
+        }
+        Ok(Mapped {
+            address: u64::from(address),
+            bytes: buffer.bytes,
+        })
+    }
+
+    fn unmap(&self, _fd: u32, mapped: Mapped) {
+        let start = mapped.address as usize as *mut _;
+        // What cannot be taken back stays until the process ends; there is nobody to tell.
+        if ARCH > LAST_WITHOUT_MMAP2 {
+            // SAFETY: the mapping table gives each mapping back once, between two ops.
+            let _ = unsafe { dsp::HAP_munmap2(start, mapped.bytes as u32) };
+        } else {
+            // SAFETY: as above.
+            let _ = unsafe { dsp::HAP_munmap(start, mapped.bytes as i32) };
+        }
+    }
+
+    fn clean(&self, address: u64, bytes: u64) {
+        cache(address, bytes, dsp::QURT_MEM_CACHE_FLUSH);
+    }
+
+    /// Writes back first: a line at the range's ends may hold bytes beside it.
+    fn invalidate(&self, address: u64, bytes: u64) {
+        cache(address, bytes, dsp::QURT_MEM_CACHE_FLUSH_INVALIDATE);
+    }
+
+    fn cycles(&self) -> u64 {
+        arch::cycles()
+    }
+
+    fn nanos(&self) -> u64 {
+        arch::nanos()
+    }
+
+    /// The system's futex has no deadline; whoever changes a word wakes those who sleep on it. The thread's vector
+    /// context goes back meanwhile: it holds nothing across a call, and other processes want the unit.
+    fn wait(&self, word: &AtomicU32, expected: u32, _timeout_us: u32) {
+        // SAFETY: vector registers are the caller's to save, so none is live here.
+        let _ = unsafe { dsp::qurt_hvx_unlock() };
+        // SAFETY: the word is live for the call, which only reads it.
+        let _ = unsafe { dsp::qurt_futex_wait(word.as_ptr().cast(), expected as i32) };
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        // SAFETY: the address is live and only compared.
+        let _ = unsafe { dsp::qurt_futex_wake(word.as_ptr().cast(), i32::MAX) };
+    }
+}
+
+/// A cache operation on the lines of a range in the 32-bit window.
+fn cache(address: u64, bytes: u64, operation: u32) {
+    let (Ok(start), Ok(bytes)) = (u32::try_from(address), u32::try_from(bytes)) else {
+        return;
+    };
+    // SAFETY: keeps memory's contents; an address that is not mapped is refused with a number.
+    let _ = unsafe { dsp::qurt_mem_cache_clean(start, bytes, operation as i32, dsp::QURT_MEM_DCACHE as i32) };
+}

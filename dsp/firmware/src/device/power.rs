@@ -1,0 +1,77 @@
+//! Votes for clocks and vector units, for as long as a session runs.
+//!
+//! A vote that is refused costs speed and nothing else, so no session fails over it; the log says so.
+
+use core::ptr::addr_of;
+
+use hexloom_hexagon_sys::dsp::{self, HAP_power_request_t};
+
+use crate::log;
+
+/// Its address is the name that votes are made under.
+static CLIENT: u8 = 0;
+
+/// Full speed and vector units on.
+pub(crate) fn up() {
+    let mut class = request(dsp::HAP_POWER_SET_APPTYPE);
+    class.__bindgen_anon_1.apptype = dsp::HAP_POWER_COMPUTE_CLIENT_CLASS as i32;
+    vote(&mut class);
+    let fastest = dsp::HAP_corner_params_t {
+        target_corner: dsp::HAP_DCVS_VCORNER_MAX as i32,
+        min_corner: dsp::HAP_DCVS_VCORNER_MAX as i32,
+        max_corner: dsp::HAP_DCVS_VCORNER_MAX as i32,
+        reserved: [0; 3],
+    };
+    let mut clocks = request(dsp::HAP_POWER_SET_DCVS_V3);
+    clocks.__bindgen_anon_1.dcvs_v3 = dsp::HAP_power_dcvs_v3_t {
+        set_dcvs_enable: 1,
+        dcvs_enable: 0,
+        set_core_params: 1,
+        core_params: fastest,
+        set_bus_params: 1,
+        bus_params: fastest,
+        set_sleep_disable: 1,
+        sleep_disable: 1,
+        ..dsp::HAP_power_dcvs_v3_t::default()
+    };
+    vote(&mut clocks);
+    vector_units(1);
+}
+
+/// Takes the votes back.
+pub(crate) fn down() {
+    vector_units(0);
+    let mut clocks = request(dsp::HAP_POWER_SET_DCVS_V3);
+    clocks.__bindgen_anon_1.dcvs_v3 = dsp::HAP_power_dcvs_v3_t {
+        set_dcvs_enable: 1,
+        dcvs_enable: 1,
+        set_core_params: 1,
+        set_bus_params: 1,
+        set_sleep_disable: 1,
+        sleep_disable: 0,
+        ..dsp::HAP_power_dcvs_v3_t::default()
+    };
+    vote(&mut clocks);
+}
+
+fn vector_units(on: u8) {
+    let mut units = request(dsp::HAP_POWER_SET_HVX);
+    units.__bindgen_anon_1.hvx_power_up = on;
+    vote(&mut units);
+}
+
+fn request(kind: u32) -> HAP_power_request_t {
+    HAP_power_request_t {
+        type_: kind as i32,
+        ..HAP_power_request_t::default()
+    }
+}
+
+fn vote(request: &mut HAP_power_request_t) {
+    let client = addr_of!(CLIENT).cast_mut().cast();
+    // SAFETY: the client is only compared; the request is live for the call.
+    let result = unsafe { dsp::HAP_power_set(client, request) };
+    if result != 0 {
+        log::line(log::ERROR, "power vote refused", "type", request.type_ as u32);
+    }
+}
