@@ -68,7 +68,7 @@ pub struct Record {
     pub scale: usize,
     /// Scale times sum of codes, f32: what a minimum is multiplied with.
     pub sum: usize,
-    /// -8 times the sum of codes, i32: what takes a zero point of 8 away.
+    /// -8 times the sum of codes, i32: what takes a zero point of 8 away, plus [`Isa::OFFSET_BIAS`].
     pub offset: usize,
     /// The whole record.
     pub bytes: usize,
@@ -100,11 +100,10 @@ impl<'a> Tiles<'a> {
     /// When `group` is shorter than the layout says: a kernel's mistake, never input's.
     pub fn new(group: Span<'a, u8>, layout: &TileLayout) -> Self {
         let count = layout.k_tiles as usize;
+        let scales = layout.scales_offset as usize;
         Self {
             codes: group.part(0, count * layout.code_bytes as usize),
-            scales: group
-                .part(layout.scales_offset as usize, count * layout.scale_bytes as usize)
-                .cast(),
+            scales: group.part(scales, layout.group_bytes as usize - scales).cast(),
             count,
         }
     }
@@ -121,7 +120,7 @@ impl<'a> Tiles<'a> {
         self.codes
     }
 
-    /// Scales of all tiles, 32 halves each, each followed by 32 minima for types that have them.
+    /// Scales of all tiles, 32 halves each, each followed by 32 minima for types that have them; then padding to a line.
     #[inline(always)]
     pub fn scales(&self) -> Span<'a, u16> {
         self.scales
@@ -173,7 +172,8 @@ impl<'a> Row<'a> {
     #[inline(always)]
     pub fn offset<I: Isa, C: Codes>(&self, block: usize) -> i32 {
         let record = self.record::<I>(block).part(Record::of::<I>().offset, 4);
-        record.cast::<i32>().get(0).wrapping_mul(C::ZERO_POINT / 8)
+        let offset = record.cast::<i32>().get(0).wrapping_sub(I::OFFSET_BIAS);
+        offset.wrapping_mul(C::ZERO_POINT / 8)
     }
 
     /// The codes of a block.

@@ -124,6 +124,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// `Vdd = vshuff(Vu, Vv, Rt)`: for each power of two in `by`, from the smallest, the odd groups of `low` change places
     /// with the even groups of `high`.
     fn vshuffvdd(high: Self::V, low: Self::V, by: i32) -> (Self::V, Self::V);
+    /// `Vd.h = vshuff(Vu.h)`: halves 0, 32, 1, 33, ...
+    fn vshuffh(a: Self::V) -> Self::V;
     /// `Vd.h = vpacke(Vu.w, Vv.w)`: the low halves of the words of `low`, then those of `high`.
     fn vpackeh(high: Self::V, low: Self::V) -> Self::V;
     /// `Vd.b = vpacke(Vu.h, Vv.h)`: the low bytes of the halves of `low`, then those of `high`.

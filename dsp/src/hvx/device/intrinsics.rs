@@ -193,6 +193,7 @@ impl Hvx for Intrinsics {
         vlsrb(a: HvxVector, by: i32) q6_vub_vlsr_vubr;
         vrmpybus_acc(sum: HvxVector, a: HvxVector, four: i32) q6_vw_vrmpyacc_vwvubrb;
         vror(a: HvxVector, by: i32) q6_v_vror_vr;
+        vshuffh(a: HvxVector) q6_vh_vshuff_vh;
         vpackeh(high: HvxVector, low: HvxVector) q6_vh_vpacke_vwvw;
         vpackeb(high: HvxVector, low: HvxVector) q6_vb_vpacke_vhvh;
         vadd_sf_sf(a: HvxVector, b: HvxVector) q6_vsf_vadd_vsfvsf;

@@ -2,7 +2,8 @@
 //!
 //! Arrays of lanes go through memory; kernels use them for the ends of rows that do not fill a vector.
 
-use super::{Device, Flavour, Hvx, bits};
+use super::{Device, Flavour, Hvx, bits, tiles};
+use crate::hvx::tiles::{Codes, Row, Tiles};
 use crate::hvx::{Isa, Kernel, LANES, Part};
 
 /// Lanes 0, 2, 4, ...
@@ -30,6 +31,8 @@ impl<H: Hvx, F: Flavour> Isa for Device<H, F> {
     const NAME: &'static str = F::NAME;
     type F32 = H::V;
     type I32 = H::V;
+    const SCALE_LANES: usize = LANES;
+    const OFFSET_BIAS: i32 = tiles::MAGIC;
 
     #[inline(never)]
     fn invoke<K: Kernel>(kernel: &K, part: Part) {
@@ -243,5 +246,10 @@ impl<H: Hvx, F: Flavour> Isa for Device<H, F> {
             }
         }
         sums
+    }
+
+    #[inline(always)]
+    fn dot_rows<C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [H::V; N] {
+        tiles::dot_rows::<H, C, N>(tiles, rows)
     }
 }

@@ -8,7 +8,7 @@
 //! so ([`Hvx::Qf32`] cannot be stored), and `cargo xtask codegen` looks for spills in the images.
 //!
 //! Reading order: [`instructions`], [`Flavour`] (add, subtract, multiply), `bits` (all else about floats, by integer
-//! instructions), `lanes` (the member), `model`.
+//! instructions), `lanes` (the member), `tiles` (its hottest loop), `model`.
 
 mod bits;
 mod floats;
@@ -23,6 +23,7 @@ mod lanes;
 pub mod model;
 #[cfg(all(test, not(target_arch = "hexagon")))]
 mod tests;
+mod tiles;
 
 use core::marker::PhantomData;
 

@@ -262,6 +262,11 @@ impl Hvx for Model {
         (Register::from_bytes(low), Register::from_bytes(high))
     }
     #[inline(never)]
+    fn vshuffh(a: Register) -> Register {
+        let half = |idx: usize| a.0[idx / 2] >> (16 * (idx % 2)) & 0xffff;
+        Register(core::array::from_fn(|lane| half(lane) | half(lane + 32) << 16))
+    }
+    #[inline(never)]
     fn vpackeh(high: Register, low: Register) -> Register {
         let words = |idx: usize| if idx < 32 { low.0[idx] } else { high.0[idx - 32] };
         let half = |idx: usize| words(idx) & 0xffff;

@@ -1,0 +1,259 @@
+//! The hottest loop on a device: rows of weight tiles against prepared activations, in qfloat on every architecture.
+//!
+//! Three things make it short. Dot products start at [`MAGIC`], so that their integer bits are a float and one subtraction
+//! both converts them and removes the zero point. Activation values lie in memory across a whole vector, because a splat
+//! takes a slot of the multipliers, which are what the loop is short of. And the loop does two tiles, whose scales are
+//! one vector; the dot products of the next tile are made while those of the last are scaled.
+//!
+//! qfloat serves v79 and later too: an IEEE addition takes a multiplier's slot, a qfloat addition that of the shifter.
+//! Sums are a unit in the last place from what IEEE members give. NaN is kept by looking at the activations' scales: qfloat has
+//! none. `cargo xtask codegen` counts the packets and looks for spills.
+
+use super::Hvx;
+use crate::hvx::LANES;
+use crate::hvx::tiles::{Codes, Record, Row, Tiles};
+
+/// The bits of 1.5 * 2^23: the sum of these bits and an integer below 2^22 is the float that is larger by as much.
+pub(super) const MAGIC: i32 = 0x4b40_0000;
+
+const RECORD: Record = Record::new(LANES);
+const LINE: usize = 128;
+const ONE_HALF_FLOATS: i32 = 0x3c00_3c00;
+const INFINITY: i32 = 0x7f80_0000;
+const NAN: i32 = 0x7fc0_0000;
+
+/// [`crate::hvx::Isa::dot_rows`] on a device: a function of its own, so that its loop can be found in the image.
+#[inline(never)]
+pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [H::V; N] {
+    let count = tiles.count();
+    let mut at = Place::<C, N>::new(tiles, rows);
+    let mut sums = Sums::<H, N>::new();
+    if count == 0 {
+        return sums.values();
+    }
+    // SAFETY: `Place::new` has checked what `count` tiles need. The place is at tile 2n in turn n, and `2n + 2 < count` holds in
+    // the loop, so tiles 2n to 2n + 2 exist; after it one or two are left.
+    unsafe {
+        let mut first = at.dots::<H>(0);
+        for _ in 0..(count - 1) / 2 {
+            let [scale0, scale1] = at.scales::<H>();
+            let gains = sums.gains(&at, 0, &scale0);
+            let second = at.dots::<H>(1);
+            sums.add::<C>(&at, 0, &scale0, gains, first);
+            let gains = sums.gains(&at, 1, &scale1);
+            sums.add::<C>(&at, 1, &scale1, gains, second);
+            first = at.dots::<H>(2);
+            at.advance();
+        }
+        let [scale0, scale1] = at.scales::<H>();
+        let gains = sums.gains(&at, 0, &scale0);
+        sums.add::<C>(&at, 0, &scale0, gains, first);
+        if count.is_multiple_of(2) {
+            let second = at.dots::<H>(1);
+            let gains = sums.gains(&at, 1, &scale1);
+            sums.add::<C>(&at, 1, &scale1, gains, second);
+        }
+    }
+    sums.values()
+}
+
+/// Where the next two tiles and the records of their blocks lie.
+struct Place<C, const N: usize> {
+    codes: *const u8,
+    scales: *const u16,
+    records: [*const u8; N],
+    kind: core::marker::PhantomData<C>,
+}
+
+/// Scales of one tile's rows, and minima for types that have them.
+struct Scale<V> {
+    scale: V,
+    minimum: V,
+}
+
+impl<C: Codes, const N: usize> Place<C, N> {
+    const CODE_BYTES: usize = C::BITS * LINE;
+
+    #[inline(always)]
+    fn new(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> Self {
+        let count = tiles.count();
+        let lines = if C::MINIMUM { count } else { count.div_ceil(2) };
+        let codes = tiles.codes().part(0, count * Self::CODE_BYTES).as_ptr().cast_const();
+        let scales = tiles.scales().part(0, lines * LINE / 2).as_ptr().cast_const();
+        assert!(
+            codes.addr().is_multiple_of(LINE) && scales.addr().is_multiple_of(LINE),
+            "tiles do not lie on lines"
+        );
+        let mut records = [core::ptr::null::<u8>(); N];
+        for (record, row) in records.iter_mut().zip(rows) {
+            *record = row.records().part(0, count * RECORD.bytes).as_ptr();
+            assert!(record.addr().is_multiple_of(LINE), "records do not lie on lines");
+        }
+        Self {
+            codes,
+            scales,
+            records,
+            kind: core::marker::PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.codes = self.codes.wrapping_add(2 * Self::CODE_BYTES);
+        self.scales = self.scales.wrapping_add(if C::MINIMUM { LINE } else { LINE / 2 });
+        for record in &mut self.records {
+            *record = record.wrapping_add(2 * RECORD.bytes);
+        }
+    }
+
+    /// A value of tile `tile`'s record of row `row`, in all lanes.
+    ///
+    /// # Safety
+    /// The tile exists.
+    #[inline(always)]
+    unsafe fn value<H: Hvx>(&self, row: usize, tile: usize, value: usize) -> H::V {
+        // SAFETY: the record has 128 bytes of each value, on a line.
+        unsafe { H::vmem(self.records[row].wrapping_add(tile * RECORD.bytes + value)) }
+    }
+
+    /// Dot products of tile `tile`, zero point removed, plus [`MAGIC`].
+    ///
+    /// # Safety
+    /// The tile exists.
+    #[inline(always)]
+    unsafe fn dots<H: Hvx>(&self, tile: usize) -> [H::V; N] {
+        let codes = self.codes.wrapping_add(tile * Self::CODE_BYTES);
+        let nibble = H::lvsplatw(0x0f0f_0f0f);
+        let mut dots = [H::lvsplatw(MAGIC); N];
+        for (row, dot) in dots.iter_mut().enumerate() {
+            *dot = match C::ZERO_POINT {
+                0 => *dot,
+                // SAFETY: the caller's promise.
+                8 => unsafe { self.value::<H>(row, tile, RECORD.offset) },
+                // One row of 8-bit codes loads as many vectors as it has packets: its start is a splat.
+                _ => {
+                    let offset = self.records[row].wrapping_add(tile * RECORD.bytes + RECORD.offset);
+                    // SAFETY: as above, on a boundary of 4.
+                    let word = unsafe { offset.cast::<i32>().read() };
+                    H::lvsplatw(
+                        word.wrapping_sub(MAGIC)
+                            .wrapping_mul(C::ZERO_POINT / 8)
+                            .wrapping_add(MAGIC),
+                    )
+                }
+            };
+        }
+        for pair in 0..4 {
+            let [low, high] = if C::BITS == 4 {
+                // SAFETY: line `pair` of the tile's four.
+                let line = unsafe { H::vmem(codes.wrapping_add(pair * LINE)) };
+                [H::vand(line, nibble), H::vlsrb(line, 4)]
+            } else {
+                // SAFETY: two of the tile's eight lines.
+                [0, 1].map(|idx| unsafe { H::vmem(codes.wrapping_add((2 * pair + idx) * LINE)) })
+            };
+            for (dot, record) in dots.iter_mut().zip(&self.records) {
+                let act = record.wrapping_add(tile * RECORD.bytes + 8 * pair).cast::<u64>();
+                // SAFETY: bytes 8 * pair to 8 * pair + 7 of 32 codes, on a boundary of 8.
+                let eight = unsafe { act.read() };
+                *dot = H::vrmpybus_acc(*dot, low, eight as i32);
+                *dot = H::vrmpybus_acc(*dot, high, (eight >> 32) as i32);
+            }
+        }
+        dots
+    }
+
+    /// Scales and minima of both tiles. Without a second tile the second is padding.
+    ///
+    /// # Safety
+    /// The first tile exists, and the second if the type has minima.
+    #[inline(always)]
+    unsafe fn scales<H: Hvx>(&self) -> [Scale<H::V>; 2] {
+        let one = H::lvsplatw(ONE_HALF_FLOATS);
+        // SAFETY: a line holds the scales and minima of one tile, or the scales of two; groups end on lines.
+        let line = H::vshuffh(unsafe { H::vmem(self.scales) });
+        let (even, odd) = H::vmpy_qf32_hf(line, one);
+        let (even, odd) = (H::vconv_sf_qf32(even), H::vconv_sf_qf32(odd));
+        if C::MINIMUM {
+            // SAFETY: as above.
+            let line = H::vshuffh(unsafe { H::vmem(self.scales.wrapping_add(LINE / 2)) });
+            let (scale, minimum) = H::vmpy_qf32_hf(line, one);
+            let (scale, minimum) = (H::vconv_sf_qf32(scale), H::vconv_sf_qf32(minimum));
+            let first = Scale {
+                scale: even,
+                minimum: odd,
+            };
+            [first, Scale { scale, minimum }]
+        } else {
+            [even, odd].map(|scale| Scale { scale, minimum: scale })
+        }
+    }
+}
+
+/// The sums of `N` rows.
+struct Sums<H: Hvx, const N: usize> {
+    totals: [H::Qf32; N],
+    /// The largest scale of an activation as an integer: beyond infinity's if one is NaN.
+    largest: [H::V; N],
+}
+
+impl<H: Hvx, const N: usize> Sums<H, N> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            totals: [H::qf32_zero(); N],
+            largest: [H::lvsplatw(0); N],
+        }
+    }
+
+    /// Weight scales times activation scales.
+    ///
+    /// # Safety
+    /// The tile exists.
+    #[inline(always)]
+    unsafe fn gains<C: Codes>(&mut self, at: &Place<C, N>, tile: usize, scale: &Scale<H::V>) -> [H::Qf32; N] {
+        let mut gains = [H::qf32_zero(); N];
+        for (row, gain) in gains.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            let factor = unsafe { at.value::<H>(row, tile, RECORD.scale) };
+            self.largest[row] = H::vmaxw(self.largest[row], factor);
+            *gain = H::vmpy_qf32_sf(scale.scale, factor);
+        }
+        gains
+    }
+
+    /// Adds a tile's products, and its minima times the activation sums.
+    ///
+    /// # Safety
+    /// The tile exists.
+    #[inline(always)]
+    unsafe fn add<C: Codes>(
+        &mut self,
+        at: &Place<C, N>,
+        tile: usize,
+        scale: &Scale<H::V>,
+        gains: [H::Qf32; N],
+        dots: [H::V; N],
+    ) {
+        let magic = H::lvsplatw(MAGIC);
+        for (row, total) in self.totals.iter_mut().enumerate() {
+            let dot = H::vsub_sf(dots[row], magic);
+            *total = H::vadd_qf32(*total, H::vmpy_qf32(gains[row], dot));
+            if C::MINIMUM {
+                // SAFETY: the caller's promise.
+                let sum = unsafe { at.value::<H>(row, tile, RECORD.sum) };
+                *total = H::vadd_qf32(*total, H::vmpy_qf32_sf(scale.minimum, sum));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn values(self) -> [H::V; N] {
+        let mut values = self.largest;
+        for (value, total) in values.iter_mut().zip(self.totals) {
+            let is_nan = H::vgtw(*value, H::lvsplatw(INFINITY));
+            *value = H::vmux(is_nan, H::lvsplatw(NAN), H::vconv_sf_qf32(total));
+        }
+        values
+    }
+}
