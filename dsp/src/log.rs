@@ -26,9 +26,11 @@ events! {
     /// Mappings were dropped and made again to close holes.
     warn window_defragmented(n_mappings: u32, bytes: u64)
         "window: {=u32} mappings made again to close holes, {=u64} bytes";
-    /// A batch ended early.
-    warn batch_failed(seq: u64, status: &str, op_idx: u32, n_ops_done: u32, detail: u32)
-        "batch {=u64}: {=str} at op {=u32} after {=u32} ops, detail {=u32}";
+    /// A batch was refused before its first op.
+    warn batch_refused(seq: u64, status: &str, detail: u32) "batch {=u64} refused: {=str}, detail {=u32}";
+    /// An op failed, and its batch with it.
+    warn op_failed(seq: u64, op_idx: u32, opcode: &str, status: &str, detail: u32)
+        "batch {=u64}: op {=u32} ({=str}): {=str}, detail {=u32}";
     /// A kernel panicked on a worker, or was unwound there.
     error worker_panicked(idx: u32) "pool: thread {=u32} panicked";
     /// Workers did not come back in time.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hexloom_abi::support::{Part, Reason, Unsupported};
 use hexloom_abi::{Opcode, Status};
 
-use crate::transport::TransportError;
+use crate::transport::{Death, TransportError};
 
 /// A session could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -199,7 +199,7 @@ pub enum Fault {
     Stalled(Duration),
     /// The DSP process ended.
     #[error("{0}")]
-    Died(String),
+    Died(Death),
     /// A reply that contradicts the protocol.
     #[error("garbage reply: {0}")]
     Garbage(String),

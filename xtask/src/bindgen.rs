@@ -99,7 +99,6 @@ mod generate {
             .allowlist_file(".*/include/dsp/.*")
             .blocklist_type("u?int(8|16|32|64)_t")
             .derive_default(true)
-            .merge_extern_blocks(true)
             .derive_debug(false)
             .generate()?;
         let text = format!("{HEAD}\n{bindings}");

@@ -10,8 +10,8 @@ mod written;
 use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, START_REFERENCE};
 use hexloom_abi::view::ParseError;
 use hexloom_abi::{
-    BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpDesc, OpProfile, StartRequest, Status, scratch,
-    support,
+    BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpDesc, OpProfile, Opcode, StartRequest, Status,
+    scratch, support,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -123,7 +123,9 @@ impl<'a, P: Platform> Session<'a, P> {
             Ok(()) => BatchReply::new(seq, Status::Ok),
             Err(failure) => {
                 let Failure { status, op_idx, detail } = failure;
-                log::batch_failed(seq, status.name(), op_idx, progress.n_ops_done, detail);
+                if op_idx == NO_OP {
+                    log::batch_refused(seq, status.name(), detail);
+                }
                 BatchReply {
                     failed_op: op_idx,
                     detail,
@@ -220,7 +222,11 @@ impl<'a, P: Platform> Session<'a, P> {
                 let offset = layout.profiles_offset + u64::from(op_idx) * size_of::<OpProfile>() as u64;
                 write_block(&block, offset, &profile);
             }
-            result.map_err(|failure| Failure { op_idx, ..failure })?;
+            result.map_err(|failure| {
+                let opcode = Opcode::try_from(desc.opcode).map_or("unknown", Opcode::name);
+                log::op_failed(request.seq, op_idx, opcode, failure.status.name(), failure.detail);
+                Failure { op_idx, ..failure }
+            })?;
             progress.n_ops_done += 1;
         }
         if request.flags & REQUEST_PROFILE != 0 {

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hexloom::transport::{BlockRef, Connection, HwInfo, MapKind, SharedMemory, TransportError};
+use hexloom::transport::{BlockRef, Connection, Death, HwInfo, MapKind, SharedMemory, TransportError};
 use hexloom_abi::control::{ControlReply, ControlRequest, Method};
 use hexloom_abi::{BatchReply, StartRequest, Status};
 use zerocopy::{FromBytes, IntoBytes};
@@ -30,7 +30,7 @@ struct Inbox {
     replies: Vec<Vec<u8>>,
     answers: Vec<ControlReply>,
     receiving: bool,
-    dead: Option<String>,
+    dead: Option<Death>,
 }
 
 impl EmuConnection {
@@ -55,7 +55,9 @@ impl EmuConnection {
         match Status::try_from(answer.status) {
             Ok(Status::Ok) => Ok(answer),
             Ok(status) => Err(TransportError::Refused(status)),
-            Err(number) => Err(TransportError::Dead(format!("the image answered with status {number}"))),
+            Err(number) => Err(TransportError::Dead(
+                format!("the image answered with status {number}").into(),
+            )),
         }
     }
 
@@ -106,7 +108,7 @@ impl EmuConnection {
     fn died(&self, inbox: &mut Inbox) -> TransportError {
         let why = inbox.dead.get_or_insert_with(|| match lock(&self.process).as_mut() {
             Some(process) => process.epitaph(),
-            None => "closed".to_owned(),
+            None => "closed".into(),
         });
         TransportError::Dead(why.clone())
     }
@@ -200,7 +202,7 @@ impl Connection for EmuConnection {
 
     fn close(&self) {
         let process = lock(&self.process).take();
-        lock(&self.inbox).dead.get_or_insert_with(|| "closed".to_owned());
+        lock(&self.inbox).dead.get_or_insert_with(|| "closed".into());
         drop(process);
         self.arrived.notify_all();
     }

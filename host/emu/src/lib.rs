@@ -2,11 +2,13 @@
 //!
 //! One connection is one emulator process. Shared memory is memfd, passed to it as descriptors over the socket that also
 //! carries calls and batches ([`hexloom_abi::control`]); the guest maps it into its real 32-bit address space. What the
-//! image writes on its standard error becomes log lines; when the process ends, the connection answers
-//! [`TransportError::Dead`] with its exit status and its last words.
+//! image writes on its standard error becomes log lines, and so do the log frames on its standard output
+//! ([`frames`]); when the process ends, the connection answers [`TransportError::Dead`] with what ended it and its last
+//! words.
 
 mod connection;
 mod find;
+pub mod frames;
 mod process;
 mod socket;
 

@@ -4,16 +4,18 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hexloom::transport::TransportError;
+use hexloom::transport::{Death, DeathCause, TransportError};
+use rustix::process::Signal;
 
 use crate::EmuOptions;
+use crate::frames::{LogStream, LogTable};
 
 /// The image expects its socket as this descriptor.
 const GUEST_SOCKET: i32 = 3;
@@ -24,7 +26,7 @@ const LAST_WORDS: usize = 4;
 pub(crate) struct Process {
     child: Child,
     words: Arc<Mutex<VecDeque<String>>>,
-    reader: Option<JoinHandle<()>>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Process {
@@ -36,7 +38,7 @@ impl Process {
         command
             .arg(&options.image)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         // SAFETY: between fork and exec only `dup2` and `fcntl` are called, which are async-signal-safe; `fd` is open.
         unsafe { command.pre_exec(move || inherit_as(fd, GUEST_SOCKET)) };
@@ -50,34 +52,60 @@ impl Process {
             code: error.raw_os_error().unwrap_or(0),
         })?;
         let words = Arc::new(Mutex::new(VecDeque::new()));
-        let stderr = child.stderr.take();
-        let reader = stderr.map(|stderr| {
+        let mut readers = Vec::new();
+        if let Some(stderr) = child.stderr.take() {
             let words = Arc::clone(&words);
-            std::thread::spawn(move || relay(stderr, &words))
-        });
-        Ok(Self { child, words, reader })
+            readers.push(std::thread::spawn(move || relay(stderr, &words)));
+        }
+        if let Some(stdout) = child.stdout.take() {
+            let image = options.image.clone();
+            readers.push(std::thread::spawn(move || relay_frames(stdout, &image)));
+        }
+        Ok(Self { child, words, readers })
     }
 
     /// How the process ended, with its last words; waits a moment for it to do so.
-    pub(crate) fn epitaph(&mut self) -> String {
+    pub(crate) fn epitaph(&mut self) -> Death {
         let end = Instant::now() + Duration::from_secs(1);
         let status = loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => break status.to_string(),
+                Ok(Some(status)) => break Ok(status),
                 Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
-                Ok(None) => break "it closed its socket and still runs".to_owned(),
-                Err(error) => break error.to_string(),
+                Ok(None) => break Err("it closed its socket and still runs".to_owned()),
+                Err(error) => break Err(error.to_string()),
             }
         };
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        match words.is_empty() {
-            true => format!("the emulated DSP ended: {status}"),
-            false => format!(
-                "the emulated DSP ended: {status}; its last words: {}",
-                words.join(" | ")
-            ),
+        // What it has written is complete once its outputs are closed.
+        while status.is_ok() && Instant::now() < end && !self.readers.iter().all(JoinHandle::is_finished) {
+            std::thread::sleep(Duration::from_millis(2));
         }
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = words.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
+        let (cause, how) = match status {
+            Ok(status) => (cause_of(status, &words), status.to_string()),
+            Err(how) => (DeathCause::Unknown, how),
+        };
+        let what = match words.is_empty() {
+            true => format!("the emulated DSP ended: {how}"),
+            false => format!("the emulated DSP ended: {how}; its last words: {words}"),
+        };
+        Death { cause, what }
+    }
+}
+
+/// The emulator ends by the signal that its guest would have got, or with the guest's exit code. Version 7.2 does not
+/// survive an instruction that it cannot decode: it fails over itself, and says where.
+fn cause_of(status: ExitStatus, words: &str) -> DeathCause {
+    const DECODER_GAVE_UP: &str = "decode_packet: assertion failed";
+    const ILLEGAL_INSTRUCTION: i32 = Signal::ILL.as_raw();
+    const BAD_ADDRESSES: [i32; 2] = [Signal::SEGV.as_raw(), Signal::BUS.as_raw()];
+    match (status.signal(), status.code()) {
+        (Some(ILLEGAL_INSTRUCTION), _) => DeathCause::IllegalInstruction,
+        (Some(_), _) if words.contains(DECODER_GAVE_UP) => DeathCause::IllegalInstruction,
+        (Some(signal), _) if BAD_ADDRESSES.contains(&signal) => DeathCause::BadAddress,
+        (Some(signal), _) => DeathCause::Signal(signal),
+        (None, Some(code)) => DeathCause::Exit(code),
+        (None, None) => DeathCause::Unknown,
     }
 }
 
@@ -86,7 +114,7 @@ impl Drop for Process {
         // Either call fails only when the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if let Some(reader) = self.reader.take() {
+        for reader in self.readers.drain(..) {
             let _ = reader.join();
         }
     }
@@ -121,6 +149,23 @@ fn relay(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
     }
 }
 
+/// Reads log frames to their end, even when they cannot be decoded: an image whose output is full would wait for ever.
+fn relay_frames(mut stdout: impl Read, image: &Path) {
+    let table = std::fs::read(image).map_err(|error| error.to_string());
+    let table = table.and_then(|image| LogTable::read(&image).map_err(|error| error.to_string()));
+    if let Err(why) = &table {
+        log::warn!("{}: {why}", image.display());
+    }
+    let (mut stream, mut bytes) = (LogStream::default(), [0; 1024]);
+    while let Ok(len @ 1..) = stdout.read(&mut bytes) {
+        let Ok(table) = &table else { continue };
+        stream.push(table, &bytes[..len], |line| match line {
+            Ok(line) => log::log!(line.level, "dsp: {}", line.text),
+            Err(bad) => log::warn!("dsp: {bad}"),
+        });
+    }
+}
+
 /// Makes `fd` the descriptor `to` of the program to be executed.
 fn inherit_as(fd: i32, to: i32) -> std::io::Result<()> {
     use rustix::fd::{BorrowedFd, FromRawFd};
@@ -136,4 +181,24 @@ fn inherit_as(fd: i32, to: i32) -> std::io::Result<()> {
     let result = dup2(from, &mut target);
     std::mem::forget(target);
     Ok(result?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_apart() {
+        let check = |raw, words, cause| assert_eq!(cause_of(ExitStatus::from_raw(raw), words), cause, "{raw} {words}");
+        check(0, "", DeathCause::Exit(0));
+        check(101 << 8, "panicked", DeathCause::Exit(101));
+        check(4, "", DeathCause::IllegalInstruction);
+        check(
+            11,
+            "ERROR:decode.c:904:decode_packet: assertion failed: (n > 0)",
+            DeathCause::IllegalInstruction,
+        );
+        check(11, "", DeathCause::BadAddress);
+        check(9, "", DeathCause::Signal(9));
+    }
 }

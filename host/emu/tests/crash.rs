@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hexloom::transport::DeathCause;
 use hexloom::{DType, Fault, Graph, RunError, Session, SessionOptions, WaitError};
 use hexloom_emu::{EmuOptions, EmuTransport};
 
@@ -38,7 +39,7 @@ fn a_killed_emulator_is_a_lost_session_that_reopens() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!(lost.batch, "twice");
     assert!(
-        matches!(&lost.fault, Fault::Died(why) if why.contains("signal: 9")),
+        matches!(&lost.fault, Fault::Died(death) if death.cause == DeathCause::Signal(9)),
         "{lost}"
     );
 

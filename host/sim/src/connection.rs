@@ -67,7 +67,7 @@ impl SimConnection {
 
     fn check_open(&self) -> Result<(), TransportError> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(TransportError::Dead("closed".to_owned()));
+            return Err(TransportError::Dead("closed".into()));
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Channel {
 
     fn check_alive(&self) -> Result<(), TransportError> {
         match &lock(&self.state).dead {
-            Some(why) => Err(TransportError::Dead(why.clone())),
+            Some(why) => Err(TransportError::Dead(why.as_str().into())),
             None => Ok(()),
         }
     }
@@ -201,7 +201,7 @@ impl Channel {
         let mut state = lock(&self.state);
         loop {
             if let Some(why) = &state.dead {
-                return Err(TransportError::Dead(why.clone()));
+                return Err(TransportError::Dead(why.as_str().into()));
             }
             if state.requests.len() < state.depth {
                 state.requests.push_back(Event::Packet(message.to_vec(), block));
@@ -228,7 +228,7 @@ impl Channel {
                 return Ok(reply.len());
             }
             if let Some(why) = &state.dead {
-                return Err(TransportError::Dead(why.clone()));
+                return Err(TransportError::Dead(why.as_str().into()));
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -111,7 +111,7 @@ pub enum TransportError {
     Timeout(Duration),
     /// The DSP process is gone.
     #[error("the DSP session is gone: {0}")]
-    Dead(String),
+    Dead(Death),
     /// The DSP side answered with a status.
     #[error("the DSP refused: {0}")]
     Refused(Status),
@@ -125,6 +125,47 @@ pub enum TransportError {
         /// The code.
         code: i32,
     },
+}
+
+/// How the DSP process ended.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Death {
+    /// What ended it, as far as the platform tells.
+    pub cause: DeathCause,
+    /// The same in words, with what the process last said.
+    pub what: String,
+}
+
+/// What ends a DSP process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DeathCause {
+    /// The platform does not tell, or the session was closed.
+    Unknown,
+    /// It met an instruction that the processor does not have.
+    IllegalInstruction,
+    /// It touched memory that is not there.
+    BadAddress,
+    /// It ended itself with this code.
+    Exit(i32),
+    /// Somebody ended it, with this signal.
+    Signal(i32),
+}
+
+impl From<String> for Death {
+    fn from(what: String) -> Self {
+        Self {
+            cause: DeathCause::Unknown,
+            what,
+        }
+    }
+}
+
+impl From<&str> for Death {
+    fn from(what: &str) -> Self {
+        what.to_owned().into()
+    }
 }
 
 impl SharedMemory {

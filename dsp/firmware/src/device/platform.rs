@@ -77,8 +77,7 @@ impl Platform for QurtPlatform {
     /// The system's futex has no deadline; whoever changes a word wakes those who sleep on it. The thread's vector
     /// context goes back meanwhile: it holds nothing across a call, and other processes want the unit.
     fn wait(&self, word: &AtomicU32, expected: u32, _timeout_us: u32) {
-        // SAFETY: vector registers are the caller's to save, so none is live here.
-        let _ = unsafe { dsp::qurt_hvx_unlock() };
+        release_vectors();
         // SAFETY: the word is live for the call, which only reads it.
         let _ = unsafe { dsp::qurt_futex_wait(word.as_ptr().cast(), expected as i32) };
     }
@@ -87,6 +86,12 @@ impl Platform for QurtPlatform {
         // SAFETY: the address is live and only compared.
         let _ = unsafe { dsp::qurt_futex_wake(word.as_ptr().cast(), i32::MAX) };
     }
+}
+
+/// Gives this thread's vector context back; its next vector instruction takes one again.
+pub(crate) fn release_vectors() {
+    // SAFETY: vector registers are the caller's to save, so none is live here.
+    let _ = unsafe { dsp::qurt_hvx_unlock() };
 }
 
 /// A cache operation on the lines of a range in the 32-bit window.

@@ -1,7 +1,6 @@
 //! The packet queue: a message with at most one block in, a reply out.
 
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 
 use hexloom_abi::{BatchReply, Status};
 use hexloom_dsp::interp::{BlockRef, Packet};
@@ -46,19 +45,6 @@ impl Queue {
             0 if !queue.is_null() => Ok(Self(queue)),
             _ => Err(Status::Invalid),
         }
-    }
-
-    /// The queue as an argument for a thread.
-    pub(crate) fn into_raw(self) -> *mut c_void {
-        self.0.cast()
-    }
-
-    /// The queue that was such an argument.
-    ///
-    /// # Safety
-    /// `raw` comes from [`Queue::into_raw`], and that queue is open.
-    pub(crate) unsafe fn from_raw(raw: *mut c_void) -> Self {
-        Self(raw.cast())
     }
 
     /// Waits for a packet, at most `timeout_us`; an error ends the queue for good.

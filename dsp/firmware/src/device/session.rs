@@ -1,13 +1,15 @@
-//! The one session of this process: started and stopped by calls, served by a thread of its own.
+//! The one session of this process: started and stopped by calls, made, served and taken down by a thread of its own,
+//! whose stack is known to be large enough; that of a calling thread is not.
 //!
-//! States: *idle* -> *running* (start) -> *idle* (stop). A session whose threads are stuck or have panicked is *spent*:
-//! stop leaves its threads and memory alone, and the process takes no other session.
+//! States: *idle* -> *running* (start) -> *idle* (stop). A session whose threads are stuck is *spent*: its threads and
+//! memory are left alone, and the process takes no other session.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use heapless::Vec;
+use hexloom_abi::code::StatusCode;
 use hexloom_abi::control::{ControlReply, ControlRequest, Method};
 use hexloom_abi::limits::{MAX_THREADS, WINDOW_BYTES_DEFAULT};
 use hexloom_abi::{BatchReply, StartRequest, Status};
@@ -19,14 +21,16 @@ use zerocopy::FromBytes;
 
 use crate::arch::ARCH;
 use crate::guarded::Guarded;
-use crate::platform::QurtPlatform;
+use crate::platform::{self, QurtPlatform};
 use crate::queue::{Inbox, Queue};
 use crate::threads::{self, Thread};
 use crate::vtcm::{self, Vtcm};
-use crate::{log, power};
+use crate::{arch, log, power};
 
 /// Longest wait of a call for another one, and of a call or a batch for the session.
 const LOCK_TIMEOUT_US: u64 = 30_000_000;
+/// Longest time that a session takes to be set up.
+const START_TIMEOUT_US: u64 = 10_000_000;
 /// How often the serving thread looks whether it shall stop.
 const STOP_POLL_US: u32 = 50_000;
 /// An empty queue is looked at this often, this far apart, before the VTCM is given back.
@@ -36,9 +40,16 @@ const IDLE_LOOK_US: u64 = 100;
 /// Private memory for the descriptors of the largest block: 4096 ops, 8192 tensors, 16 buffers.
 const DESCRIPTOR_BYTES: usize = 1040 * 1024;
 
+/// Held for the length of a call, so that there is one at a time.
 static CALLS: Guarded<State> = Guarded::new(State::Idle);
 static RUNNING: Guarded<Option<Running>> = Guarded::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
+/// What `start` hands to the serving thread.
+static ORDER: Guarded<Option<Order>> = Guarded::new(None);
+/// How the set-up has ended: a status, or 0 while it goes on.
+static OUTCOME: AtomicU32 = AtomicU32::new(0);
+/// Threads are stuck.
+static SPENT: AtomicBool = AtomicBool::new(false);
 static INBOX: Inbox = Inbox::new();
 static POOL: Place<Option<Pool<QurtPlatform>>> = Place(UnsafeCell::new(None));
 static DESCRIPTORS: Descriptors = Descriptors(UnsafeCell::new([0; DESCRIPTOR_BYTES]));
@@ -46,13 +57,18 @@ static DESCRIPTORS: Descriptors = Descriptors(UnsafeCell::new([0; DESCRIPTOR_BYT
 enum State {
     Idle,
     Running(Thread),
-    Spent,
+}
+
+/// A session to be set up.
+struct Order {
+    start: StartRequest,
+    priority: u16,
 }
 
 /// Memory for the life of a session.
 struct Place<T>(UnsafeCell<T>);
 
-// SAFETY: written by `start` and `stop` only, which hold `CALLS` and have no session running.
+// SAFETY: written by a serving thread before it starts workers only, and there is one serving thread at a time.
 unsafe impl<T> Sync for Place<T> {}
 
 #[repr(C, align(128))]
@@ -115,31 +131,47 @@ fn start(request: &ControlRequest) -> Result<(), Status> {
     let start = StartRequest::read_from_bytes(request.message()).map_err(|_| Status::Truncated)?;
     start.check()?;
     let started = CALLS.with(LOCK_TIMEOUT_US, |state| {
-        match state {
-            State::Idle => {}
-            State::Running(_) => return Err(Status::AlreadyStarted),
-            State::Spent => return Err(Status::Poisoned),
+        if matches!(state, State::Running(_)) {
+            return Err(Status::AlreadyStarted);
+        }
+        if SPENT.load(Ordering::Acquire) {
+            return Err(Status::Poisoned);
         }
         let priority = threads::priority();
-        let running = Running::new(&start, priority)?;
-        let queue = running.queue;
+        let order = Order { start, priority };
+        ORDER
+            .with(LOCK_TIMEOUT_US, |place| *place = Some(order))
+            .ok_or(Status::Timeout)?;
         STOP.store(false, Ordering::Release);
-        if RUNNING.with(LOCK_TIMEOUT_US, |place| *place = Some(running)).is_none() {
-            return Err(Status::Timeout);
-        }
-        // SAFETY: the last serving thread was joined by `stop`, and a queue is a plain address.
-        match unsafe { Thread::start(0, priority, serve, queue.into_raw()) } {
-            Some(thread) => {
+        OUTCOME.store(0, Ordering::Release);
+        // SAFETY: the last serving thread has been joined; this one takes no argument.
+        let thread = unsafe { Thread::start(0, priority, serve, core::ptr::null_mut()) };
+        let thread = thread.ok_or(Status::Internal)?;
+        match wait_for_outcome() {
+            Status::Ok => {
                 *state = State::Running(thread);
                 Ok(())
             }
-            None => {
-                end();
-                Err(Status::Internal)
+            status => {
+                STOP.store(true, Ordering::Release);
+                thread.join();
+                Err(status)
             }
         }
     });
     started.unwrap_or(Err(Status::Timeout))
+}
+
+fn wait_for_outcome() -> Status {
+    let end = arch::nanos().saturating_add(START_TIMEOUT_US * 1000);
+    loop {
+        match OUTCOME.load(Ordering::Acquire) {
+            0 if arch::nanos() >= end => return Status::Timeout,
+            // SAFETY: takes a number only.
+            0 => unsafe { dsp::qurt_sleep(IDLE_LOOK_US) },
+            number => return Status::try_from(StatusCode(number)).unwrap_or(Status::Internal),
+        }
+    }
 }
 
 fn stop() -> Result<(), Status> {
@@ -149,25 +181,9 @@ fn stop() -> Result<(), Status> {
         };
         STOP.store(true, Ordering::Release);
         thread.join();
-        if !end() {
-            *state = State::Spent;
-        }
         Ok(())
     });
     stopped.unwrap_or(Err(Status::Timeout))
-}
-
-/// Takes down what `Running::new` has set up; false when that has to be left standing.
-fn end() -> bool {
-    let taken = RUNNING.with(LOCK_TIMEOUT_US, Option::take).flatten();
-    let Some(running) = taken else { return false };
-    if running.pool.is_poisoned() {
-        // Threads that are stuck still use the pool, their stacks and the scratch memory.
-        core::mem::forget(running);
-        return false;
-    }
-    running.close();
-    true
 }
 
 fn forget(fd: u32) -> Result<(), Status> {
@@ -179,15 +195,26 @@ fn forget(fd: u32) -> Result<(), Status> {
     done.unwrap_or(Err(Status::Timeout))
 }
 
-/// The serving thread: sleeps on the queue, and takes the session while there is something in it.
-unsafe extern "C" fn serve(queue: *mut c_void) {
-    // SAFETY: `start` passes its queue, which is closed only after this thread has been joined.
-    let queue = unsafe { Queue::from_raw(queue) };
+/// The serving thread: sets the session up, serves until it shall stop, takes the session down.
+unsafe extern "C" fn serve(_: *mut c_void) {
+    let order = ORDER.with(LOCK_TIMEOUT_US, Option::take).flatten();
+    let running = order.ok_or(Status::Internal).and_then(|order| Running::new(&order));
+    let running = match running {
+        Ok(running) => running,
+        Err(status) => return OUTCOME.store(status.number(), Ordering::Release),
+    };
+    let queue = running.queue;
+    // Nobody else takes the session while there is none, so that it is free.
+    let _ = RUNNING.with(LOCK_TIMEOUT_US, |place| *place = Some(running));
+    OUTCOME.store(Status::Ok.number(), Ordering::Release);
     while !STOP.load(Ordering::Acquire) {
         match queue.wait(STOP_POLL_US) {
             Ok(true) => {}
             Ok(false) => continue,
-            Err(_) => return log::line(log::ERROR, "the queue is gone", "", 0),
+            Err(_) => {
+                log::line(log::ERROR, "the queue is gone", "", 0);
+                break;
+            }
         }
         let drained = RUNNING.with(LOCK_TIMEOUT_US, |running| running.as_mut().map(Running::drain));
         if drained.is_none() {
@@ -198,10 +225,15 @@ unsafe extern "C" fn serve(queue: *mut c_void) {
             unsafe { dsp::qurt_sleep(IDLE_LOOK_US) };
         }
     }
+    if let Some(running) = RUNNING.with(LOCK_TIMEOUT_US, Option::take).flatten() {
+        running.close();
+    }
 }
 
 impl Running {
-    fn new(start: &StartRequest, priority: u16) -> Result<Self, Status> {
+    fn new(order: &Order) -> Result<Self, Status> {
+        let Order { start, priority } = order;
+        let priority = *priority;
         let n_threads = match start.n_threads {
             0 => threads::available(),
             n => n.min(threads::available()),
@@ -253,9 +285,16 @@ impl Running {
             }
         }
         self.vtcm.give();
+        platform::release_vectors();
     }
 
     fn close(mut self) {
+        if self.pool.is_poisoned() {
+            // Threads that are stuck still use the pool, their stacks and the scratch memory.
+            SPENT.store(true, Ordering::Release);
+            core::mem::forget(self);
+            return;
+        }
         self.session.close();
         drop(self.workers);
         self.queue.close();
