@@ -9,6 +9,7 @@
 mod bench;
 mod bindgen;
 mod checks;
+mod codegen;
 mod demo;
 mod examples;
 mod firmware;
@@ -65,6 +66,8 @@ enum Word {
     Model,
     /// Set the Hexagon tools up and build every image of the firmware.
     Firmware(firmware::Args),
+    /// Count the packets of the hot loops in the device libraries.
+    Codegen(codegen::Args),
     /// Write the declarations of host/hexagon-sys from its headers.
     Bindgen(bindgen::Args),
     /// Fuzz the parsers of foreign bytes.
@@ -87,6 +90,7 @@ pub fn main() -> ExitCode {
         Word::Generated { write: true } => generated::write(),
         Word::Model => model::print_path(),
         Word::Firmware(args) => firmware::run(&args),
+        Word::Codegen(args) => codegen::run(&args),
         Word::Bindgen(args) => bindgen::run(&args),
         Word::Fuzz(args) => fuzz::run(&args),
         Word::Bench(args) => bench::run(&args),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::workspace::Workspace;
-use crate::{bindgen, checks, examples, firmware, generated, model, suite, tidy};
+use crate::{bindgen, checks, codegen, examples, firmware, generated, model, suite, tidy};
 
 /// Hard limit for a whole run, in seconds.
 pub(crate) const DEADLINE_S: u64 = 40 * 60;
@@ -61,6 +61,12 @@ pub(crate) const STEPS: &[Step] = &[
         budget_s: 600,
         what: "Hexagon tools are there; every image is built, within its size, with the names it may have",
         run: firmware::step,
+    },
+    Step {
+        word: "test codegen",
+        budget_s: 60,
+        what: "hot loops have no more packets than docs/codegen.md says, no qfloat is stored",
+        run: codegen::step,
     },
     Step {
         word: "test model",

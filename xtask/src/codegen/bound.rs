@@ -42,7 +42,9 @@ impl Uses {
             return;
         }
         self.instructions += 1;
-        let Some((target, value)) = text.split_once('=') else { return };
+        let Some((target, value)) = text.split_once('=') else {
+            return;
+        };
         let (target, value) = (target.trim(), value.trim_start_matches(['=', ' ']));
         if target.starts_with("vmem") || target.contains(" vmem") {
             self.stores += 1;

@@ -65,7 +65,9 @@ fn parse(listing: &str) -> Vec<Function> {
             });
             continue;
         }
-        let Some((address, text)) = line.split_once(':') else { continue };
+        let Some((address, text)) = line.split_once(':') else {
+            continue;
+        };
         let (Ok(address), Some(function)) = (u64::from_str_radix(address.trim(), 16), functions.last_mut()) else {
             continue;
         };
@@ -75,7 +77,9 @@ fn parse(listing: &str) -> Vec<Function> {
                 ..Packet::default()
             });
         }
-        let Some(packet) = function.packets.last_mut() else { continue };
+        let Some(packet) = function.packets.last_mut() else {
+            continue;
+        };
         let (inside, after) = text.split_once('}').unwrap_or((text, ""));
         packet.ends_loop |= after.contains(":endloop0") || after.contains(":endloop01");
         let words = inside.trim_start_matches([' ', '\t', '{']).split(';').map(str::trim);
@@ -97,8 +101,7 @@ fn loop_start(text: &str) -> Option<u64> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::codegen) const LISTING: &str = "\
-
+    pub(in crate::codegen) const LISTING: &str = "
 x.so:\tfile format elf32-hexagon
 
 Disassembly of section .text:
@@ -129,7 +132,10 @@ Disassembly of section .text:
         );
         let loops = one.loops();
         assert_eq!(loops.len(), 1);
-        assert_eq!(loops[0].iter().map(|packet| packet.address).collect::<Vec<_>>(), [0x110, 0x118]);
+        assert_eq!(
+            loops[0].iter().map(|packet| packet.address).collect::<Vec<_>>(),
+            [0x110, 0x118]
+        );
         assert!(functions[1].loops().is_empty());
     }
 

@@ -50,7 +50,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for finding in &findings {
         eprintln!("error: {finding}");
     }
-    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if findings.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// The step after the firmware was built.
@@ -76,11 +80,24 @@ fn look(workspace: &Workspace, tools: &Tools) -> Result<(Table, Vec<String>)> {
     let mut table = Table::new(version.trim());
     let mut findings = Vec::new();
     for library in firmware::libraries(workspace)? {
-        let functions = disasm::disassemble(&tools.disassembler, &library.with_symbols, &library.cpu, &library.features)?;
-        ensure!(!functions.is_empty(), "{}: no functions", library.with_symbols.display());
+        let functions = disasm::disassemble(
+            &tools.disassembler,
+            &library.with_symbols,
+            &library.cpu,
+            &library.features,
+        )?;
+        ensure!(
+            !functions.is_empty(),
+            "{}: no functions",
+            library.with_symbols.display()
+        );
         findings.extend(missing_or_slow(&library.arch, &functions, &mut table));
         let spills = spill::spills(&functions);
-        findings.extend(spills.iter().map(|find| format!("{}: a qfloat is stored: {find}", library.arch)));
+        findings.extend(
+            spills
+                .iter()
+                .map(|find| format!("{}: a qfloat is stored: {find}", library.arch)),
+        );
     }
     Ok((table, findings))
 }

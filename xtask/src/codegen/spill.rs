@@ -42,7 +42,9 @@ pub(crate) fn spills(functions: &[Function]) -> Vec<String> {
 fn results(packet: &Packet, qfloats: &BTreeSet<u32>) -> Vec<(u32, bool)> {
     let mut written = Vec::new();
     for text in &packet.instructions {
-        let Some((target, value)) = text.split_once('=') else { continue };
+        let Some((target, value)) = text.split_once('=') else {
+            continue;
+        };
         // A condition stands before the target.
         let target = target.trim().trim_end_matches(['+', '|', '&', '^', '-']).trim();
         let target = target.rsplit(' ').next().unwrap_or_default();
@@ -51,7 +53,10 @@ fn results(packet: &Packet, qfloats: &BTreeSet<u32>) -> Vec<(u32, bool)> {
         let value = value.trim();
         let is_copy = value.starts_with('v') && !value.contains(['(', '.']);
         let is_qfloat = match value.strip_prefix("vcombine(") {
-            Some(parts) => parts.split(',').flat_map(vector_registers).any(|part| qfloats.contains(&part)),
+            Some(parts) => parts
+                .split(',')
+                .flat_map(vector_registers)
+                .any(|part| qfloats.contains(&part)),
             None if is_copy => vector_registers(value).iter().any(|part| qfloats.contains(part)),
             None => kind.starts_with("qf"),
         };
@@ -99,15 +104,43 @@ mod tests {
     fn a_stored_qfloat_is_found() {
         assert_eq!(finds(&[&["v1.qf32 = vadd(v2.sf,v3.sf)"], &["vmem(r29+#0x1) = v1"]]), 1);
         assert_eq!(finds(&[&["v1.qf32 = vadd(v2.sf,v3.sf)", "vmem(r0+#0x0) = v1.new"]]), 1);
-        assert_eq!(finds(&[&["v9:8.qf32 = vmpy(v2.hf,v3.hf)"], &["v1 = v8"], &["if (p0) vmem(r0+#0x0) = v1"]]), 1);
-        assert_eq!(finds(&[&["v9:8.qf32 = vmpy(v2.hf,v3.hf)"], &["v3:2 = vcombine(v9,v8)"], &["vmemu(r0+#0x0) = v3"]]), 1);
+        assert_eq!(
+            finds(&[
+                &["v9:8.qf32 = vmpy(v2.hf,v3.hf)"],
+                &["v1 = v8"],
+                &["if (p0) vmem(r0+#0x0) = v1"]
+            ]),
+            1
+        );
+        assert_eq!(
+            finds(&[
+                &["v9:8.qf32 = vmpy(v2.hf,v3.hf)"],
+                &["v3:2 = vcombine(v9,v8)"],
+                &["vmemu(r0+#0x0) = v3"]
+            ]),
+            1
+        );
     }
 
     #[test]
     fn what_was_converted_may_be_stored() {
-        assert_eq!(finds(&[&["v1.qf32 = vadd(v2.sf,v3.sf)"], &["v1.sf = v1.qf32"], &["vmem(r0+#0x0) = v1"]]), 0);
+        assert_eq!(
+            finds(&[
+                &["v1.qf32 = vadd(v2.sf,v3.sf)"],
+                &["v1.sf = v1.qf32"],
+                &["vmem(r0+#0x0) = v1"]
+            ]),
+            0
+        );
         // The old value is stored while the new one is made.
         assert_eq!(finds(&[&["v1.qf32 = vadd(v2.sf,v3.sf)", "vmem(r0+#0x0) = v1"]]), 0);
-        assert_eq!(finds(&[&["v1.qf32 = vadd(v2.sf,v3.sf)"], &["v1 = vmem(r0+#0x0)"], &["vmem(r0+#0x0) = v1"]]), 0);
+        assert_eq!(
+            finds(&[
+                &["v1.qf32 = vadd(v2.sf,v3.sf)"],
+                &["v1 = vmem(r0+#0x0)"],
+                &["vmem(r0+#0x0) = v1"]
+            ]),
+            0
+        );
     }
 }

@@ -62,7 +62,8 @@ impl RowKernel {
     /// The loop over tiles: the one with products in the function of that type and number of rows.
     pub(super) fn measure(&self, functions: &[Function]) -> Option<Loop> {
         let ending = format!("tiles::{}, {}>", self.codes, self.rows);
-        let is_mine = |function: &&Function| function.name.contains("tiles::dot_rows") && function.name.ends_with(&ending);
+        let is_mine =
+            |function: &&Function| function.name.contains("tiles::dot_rows") && function.name.ends_with(&ending);
         let function = functions.iter().find(is_mine)?;
         let products = |body: &[Packet]| {
             let all = body.iter().flat_map(|packet| &packet.instructions);
@@ -78,7 +79,8 @@ impl RowKernel {
     }
 
     pub(super) fn limit_exceeded(&self, found: &Loop) -> bool {
-        self.limit.is_some_and(|limit| found.per_tile_and_row(self.rows) > limit)
+        self.limit
+            .is_some_and(|limit| found.per_tile_and_row(self.rows) > limit)
     }
 }
 
@@ -100,7 +102,9 @@ impl Table {
     }
 
     pub(super) fn enter_rows(&mut self, arch: &str, kernel: &RowKernel, found: Loop) {
-        let Some(place) = ROW_KERNELS.iter().position(|other| other.title == kernel.title) else { return };
+        let Some(place) = ROW_KERNELS.iter().position(|other| other.title == kernel.title) else {
+            return;
+        };
         let each = |packets: usize| packets as f64 / (found.tiles * kernel.rows) as f64;
         let cell = format!("{:.2} ({:.2})", each(found.packets), each(found.bound));
         self.note_arch(arch);
@@ -111,7 +115,9 @@ impl Table {
     pub(super) fn enter_others(&mut self, arch: &str, functions: &[Function]) {
         self.note_arch(arch);
         for function in functions {
-            let Some(name) = kernel_name(&function.name) else { continue };
+            let Some(name) = kernel_name(&function.name) else {
+                continue;
+            };
             let loops = function.loops();
             let packets: usize = loops.iter().map(|body| body.len()).sum();
             let bound: usize = loops.iter().map(|body| slot_bound(body)).sum();
@@ -128,7 +134,11 @@ impl Table {
         if file == text {
             return Vec::new();
         }
-        let compiler = |text: &str| text.lines().find(|line| line.starts_with("Compiler:")).map(str::to_owned);
+        let compiler = |text: &str| {
+            text.lines()
+                .find(|line| line.starts_with("Compiler:"))
+                .map(str::to_owned)
+        };
         if compiler(file) != compiler(&text) {
             eprintln!("docs/codegen.md was written with another compiler; only limits and spills were checked");
             return Vec::new();
@@ -161,7 +171,11 @@ impl Table {
     }
 
     fn line(&self, f: &mut fmt::Formatter<'_>, title: &str, cells: &BTreeMap<String, String>) -> fmt::Result {
-        let cells: Vec<&str> = self.archs.iter().map(|arch| cells.get(arch).map_or("-", String::as_str)).collect();
+        let cells: Vec<&str> = self
+            .archs
+            .iter()
+            .map(|arch| cells.get(arch).map_or("-", String::as_str))
+            .collect();
         writeln!(f, "| {title} | {} |", cells.join(" | "))
     }
 }
@@ -198,7 +212,10 @@ impl fmt::Display for Table {
 /// The kernel that an instance of `Isa::invoke` runs, without the path that all share.
 fn kernel_name(function: &str) -> Option<String> {
     let (_, kernel) = function.split_once("::invoke::<")?;
-    let kernel = kernel.strip_suffix('>')?.replace("hexloom_dsp::", "").replace("kernels::", "");
+    let kernel = kernel
+        .strip_suffix('>')?
+        .replace("hexloom_dsp::", "")
+        .replace("kernels::", "");
     Some(format!("`{kernel}`"))
 }
 
@@ -237,7 +254,10 @@ mod tests {
         assert!(file.contains("| Q4_0, 1 row, at most 11 | 10.00 (8.50) |"), "{file}");
         assert!(table(20).differences(&file).is_empty());
         let rise = table(22).differences(&file);
-        assert!(rise.len() == 1 && rise[0].contains("v73: Q4_0, 1 row") && rise[0].contains("from 10 to 11"), "{rise:?}");
+        assert!(
+            rise.len() == 1 && rise[0].contains("v73: Q4_0, 1 row") && rise[0].contains("from 10 to 11"),
+            "{rise:?}"
+        );
         let fall = table(18).differences(&file);
         assert!(fall.len() == 1 && fall[0].contains("--write"), "{fall:?}");
         let other = table(22).differences(&file.replace("rustc 1", "rustc 2"));
@@ -260,7 +280,8 @@ mod tests {
 
     #[test]
     fn kernels_have_short_names() {
-        let name = "<hexloom_dsp::hvx::device::Device as hexloom_dsp::hvx::Isa>::invoke::<hexloom_dsp::kernels::norm::Norm>";
+        let name =
+            "<hexloom_dsp::hvx::device::Device as hexloom_dsp::hvx::Isa>::invoke::<hexloom_dsp::kernels::norm::Norm>";
         assert_eq!(kernel_name(name).as_deref(), Some("`norm::Norm`"));
         assert_eq!(kernel_name("memcpy"), None);
     }

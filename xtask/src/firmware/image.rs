@@ -25,8 +25,8 @@ const LOG_LEVEL: &str = "info";
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImageFacts {
     target: String,
-    cpu: String,
-    features: Vec<String>,
+    pub(super) cpu: String,
+    pub(super) features: Vec<String>,
     build: Product,
     pub(super) image: String,
     pub(super) max_bytes: u64,
@@ -61,6 +61,15 @@ impl ImageFacts {
     /// The architecture as it is called: `v73`.
     pub(crate) fn arch(&self) -> &str {
         self.cpu.strip_prefix("hexagon").unwrap_or(&self.cpu)
+    }
+
+    pub(super) fn is_library(&self) -> bool {
+        matches!(self.build, Product::Library(_))
+    }
+
+    /// The name of a library's copy with symbols.
+    pub(super) fn with_symbols(&self) -> String {
+        format!("{}.debug", self.image)
     }
 
     /// Flags for the compiler, one argument each.
@@ -100,7 +109,7 @@ pub(crate) fn make(
             let lists = library::Lists::read(&workspace.root.join("toolchains/link"))?;
             let linked = library::link(tools, &lists, &built, &facts.image, deadline)?;
             lists.check(&linked.stripped, facts)?;
-            publish(&linked.with_symbols, &format!("{}.debug", facts.image), folder)?;
+            publish(&linked.with_symbols, &facts.with_symbols(), folder)?;
             publish(&linked.stripped, &facts.image, folder)?;
             size_line(&linked.stripped, facts, folder)
         }

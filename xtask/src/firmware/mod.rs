@@ -17,8 +17,7 @@ use anyhow::{Result, ensure};
 use crate::steps::{Context, DEADLINE_S, Outcome};
 use crate::workspace::Workspace;
 use image::ImageFacts;
-pub(crate) use tools::Libclang;
-use tools::Tools;
+pub(crate) use tools::{Libclang, Tools};
 
 /// The environment variable that names the emulator image to tests and to the `emu` transport.
 pub(crate) const IMAGE_VAR: &str = "HEXLOOM_EMULATOR_IMAGE";
@@ -63,17 +62,44 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
             });
         }
     };
+    make_all(context, &tools)?;
+    Ok(Outcome::pass())
+}
+
+/// Builds whatever is out of date.
+pub(crate) fn make_all(context: &Context, tools: &Tools) -> Result<()> {
     for facts in ImageFacts::all(&context.workspace.root.join("toolchains"))? {
         let line = image::make(
             &context.workspace,
-            &tools,
+            tools,
             &facts,
             &folder(&context.workspace),
             context.deadline,
         )?;
         eprintln!("{line}");
     }
-    Ok(Outcome::pass())
+    Ok(())
+}
+
+/// A device library that was built.
+pub(crate) struct Library {
+    pub(crate) arch: String,
+    pub(crate) cpu: String,
+    pub(crate) features: Vec<String>,
+    /// The copy for disassembly.
+    pub(crate) with_symbols: PathBuf,
+}
+
+/// The device libraries of every architecture.
+pub(crate) fn libraries(workspace: &Workspace) -> Result<Vec<Library>> {
+    let all = ImageFacts::all(&workspace.root.join("toolchains"))?;
+    let libraries = all.into_iter().filter(ImageFacts::is_library).map(|facts| Library {
+        arch: facts.arch().to_owned(),
+        with_symbols: folder(workspace).join(facts.with_symbols()),
+        cpu: facts.cpu,
+        features: facts.features,
+    });
+    Ok(libraries.collect())
 }
 
 /// Where the emulator image is once it is built.

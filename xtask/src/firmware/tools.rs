@@ -20,6 +20,8 @@ pub(crate) struct Tools {
     pub(crate) rustc: PathBuf,
     /// An LLVM linker that knows Hexagon.
     pub(crate) linker: PathBuf,
+    /// An LLVM disassembler that knows Hexagon.
+    pub(crate) disassembler: PathBuf,
 }
 
 /// The library that reads C for `cargo xtask bindgen`.
@@ -38,7 +40,11 @@ impl Tools {
         eprintln!("linker   {}", linker.display());
         eprintln!("emulator {}", qemu.display());
         eprintln!("disassembler {}", disassembler.display());
-        Ok(Self { rustc, linker })
+        Ok(Self {
+            rustc,
+            linker,
+            disassembler,
+        })
     }
 }
 
