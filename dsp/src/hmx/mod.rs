@@ -2,13 +2,17 @@
 //!
 //! [`MatrixUnit`] is the unit as six instructions make it: clear the accumulator, add products of runs of tiles to it,
 //! choose a column scale, store. [`words`] emits the instructions on a device, [`model`] computes the same elsewhere.
-//! [`tile`] is the layout of tiles and what fills and reads them; [`matmul`] and [`attention`] are the ops.
+//! [`tile`] is what fills and reads tiles; `matmul` and `attention` are the ops.
 //!
 //! The unit stores f16 only and says nothing of infinities and NaN, so both ops bring their operands into its range by
 //! powers of two, keep what f16 drops in second terms where precision needs it, and take values that are not finite out
 //! before they reach a tile. What does not fit the unit, by its shape or its values, stays with the vector kernels.
 
+pub(crate) mod attention;
+mod attention_step;
+pub(crate) mod matmul;
 pub mod model;
+pub mod tile;
 pub mod words;
 
 use crate::tensor::Span;
@@ -23,6 +27,10 @@ pub const TILE_BYTES: usize = TILE_ELEMS * 2;
 pub const RUN_TILES: usize = 32;
 /// Halves of a column scale block: 64 scales, of which the unit's 32 columns use equal ones, then 64 offsets of zero.
 pub const SCALE_HALVES: usize = 128;
+
+/// Activation rows of one weight, or query tokens, up to which the vector kernels serve: they wait for memory then, and a
+/// tile would be mostly empty.
+pub(crate) const FEW_ROWS: usize = 4;
 
 /// The accumulator of one tile of results, and what can be done to it.
 ///

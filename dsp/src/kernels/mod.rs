@@ -5,23 +5,23 @@
 //! thread-dependent share of a sum.
 
 mod argmax;
-mod attention;
-mod attention_block;
+pub(crate) mod attention;
+pub(crate) mod attention_block;
 mod binary;
 mod cpy;
 mod dequantize;
 mod dispatch;
 mod gated;
 mod get_rows;
-mod matmul;
+pub(crate) mod matmul;
 mod matmul_float;
-mod matmul_split;
+pub(crate) mod matmul_split;
 mod matmul_tiled;
 mod norm;
-mod quantize;
+pub(crate) mod quantize;
 pub mod reference;
 mod rope;
-mod rows;
+pub(crate) mod rows;
 mod set_rows;
 mod slope;
 mod soft_max;

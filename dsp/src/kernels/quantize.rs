@@ -65,7 +65,9 @@ impl<'a> Prepared<'a> {
     pub(super) fn new<I: Isa>(bytes: Span<'a, u8>, k: usize, form: Form) -> Self {
         let row_bytes = match form {
             Form::Floats => scratch::float_row_bytes(k as u32) as usize,
-            Form::Codes | Form::FineCodes => (k / LANES * Record::of::<I>().bytes).next_multiple_of(LINE_BYTES as usize),
+            Form::Codes | Form::FineCodes => {
+                (k / LANES * Record::of::<I>().bytes).next_multiple_of(LINE_BYTES as usize)
+            }
         };
         Self {
             bytes,
@@ -162,7 +164,7 @@ impl Kernel for Prepare<'_> {
 
 /// `count` (up to 32) halves from `start` as f32, zeros in the other lanes.
 #[inline(always)]
-pub(super) fn load_halves<I: Isa>(row: Span<'_, u16>, start: usize, count: usize) -> I::F32 {
+pub(crate) fn load_halves<I: Isa>(row: Span<'_, u16>, start: usize, count: usize) -> I::F32 {
     let row = row.part(start, count);
     if count == LANES {
         // SAFETY: the span has 32 halves.
