@@ -12,7 +12,7 @@ pub(crate) mod attention;
 mod attention_step;
 pub(crate) mod matmul;
 pub mod model;
-pub mod tile;
+pub(crate) mod tile;
 pub mod words;
 
 use crate::tensor::Span;
@@ -88,3 +88,6 @@ impl MatrixUse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

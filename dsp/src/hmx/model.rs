@@ -26,7 +26,9 @@ impl<I: Isa> Model<I> {
     }
 
     /// Adds the product of one pair of tiles.
-    #[inline(always)]
+    // Large, so a function of its own on Hexagon, where instruction set features are the whole image's.
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
     fn multiply_tile(&mut self, act: Span<'_, u16>, weight: Span<'_, u16>) {
         let mut weights = [I::splat(0.0); TILE];
         for pair in 0..TILE / 2 {

@@ -8,6 +8,7 @@ use hexloom_abi::DType;
 use hexloom_abi::tile::TileLayout;
 
 use super::{SCALE_HALVES, TILE, TILE_BYTES, TILE_ELEMS};
+#[cfg(test)]
 use crate::hvx::plain::f16_to_f32;
 use crate::hvx::{self, Isa, math};
 use crate::tensor::{Plain, Span};
@@ -147,7 +148,9 @@ pub(crate) fn store_pair_in_two<I: Isa>(
 }
 
 /// Turns 32 rows of 32 elements, each row along k, into a weight tile whose columns they are.
-#[inline(always)]
+// Large, so a function of its own on Hexagon, where instruction set features are the whole image's.
+#[cfg_attr(target_arch = "hexagon", inline(never))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(always))]
 pub(crate) fn fill_transposed<I: Isa>(tile: Span<'_, u16>, rows: &[I::F32; TILE]) {
     let words = tile.cast::<u32>();
     for (column, row) in rows.iter().enumerate() {
@@ -162,7 +165,9 @@ pub(crate) fn fill_transposed<I: Isa>(tile: Span<'_, u16>, rows: &[I::F32; TILE]
 
 /// Fills a weight tile per 32 of k from a group of 32 quantised rows, each brought below 1 by a power of two; `factors`
 /// take the inverse powers. A row whose scales are not finite becomes zeros with a factor of NaN.
-#[inline(always)]
+// Large, so a function of its own on Hexagon, where instruction set features are the whole image's.
+#[cfg_attr(target_arch = "hexagon", inline(never))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(always))]
 pub(crate) fn fill_quantized<I: Isa>(
     to: Span<'_, u16>,
     factors: Span<'_, f32>,
@@ -274,6 +279,7 @@ fn load_codes<I: Isa>(codes: Span<'_, u8>, vector: usize) -> I::I32 {
 }
 
 /// Element (row, column) of an activation or result tile, (k, column) of a weight tile.
-pub fn element(tile: Span<'_, u16>, row: usize, column: usize) -> f32 {
+#[cfg(test)]
+pub(crate) fn element(tile: Span<'_, u16>, row: usize, column: usize) -> f32 {
     f16_to_f32(tile.get(64 * (row / 2) + 2 * column + (row & 1)))
 }
