@@ -13,7 +13,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use hexloom_abi::Status;
 
-use super::attention_step::{Accumulate, Begin, Fill, Finish, Score, Weigh, WeighValues};
+use super::attention_drive::{Score, WeighValues};
+use super::attention_step::{Accumulate, Begin, Fill, Finish, Weigh};
 use super::tile::{self, MAX_K, TileSpace, tiles_of};
 use super::{FEW_ROWS, SCALE_HALVES, TILE, TILE_ELEMS, UnitKind};
 use crate::hvx::Isa;

@@ -9,10 +9,13 @@
 //! before they reach a tile. What does not fit the unit, by its shape or its values, stays with the vector kernels.
 
 pub(crate) mod attention;
+mod attention_drive;
 mod attention_step;
 pub(crate) mod matmul;
+mod matmul_step;
 pub mod model;
 pub(crate) mod tile;
+mod transpose;
 pub mod words;
 
 use crate::tensor::Span;
@@ -46,7 +49,8 @@ pub trait MatrixUnit {
     /// Where debug assertions are on: when the spans are not as many whole tiles on their boundary.
     fn multiply(&mut self, act: Span<'_, u16>, weight: Span<'_, u16>);
 
-    /// Chooses the scales that results are multiplied by, [`SCALE_HALVES`] halves on a boundary of 256 bytes.
+    /// Chooses the scales that the next stored result is multiplied by, [`SCALE_HALVES`] halves on a boundary of 256
+    /// bytes.
     fn set_scale(&mut self, scales: Span<'_, u16>);
 
     /// Stores the scaled accumulator as a tile of f16, rounded to nearest even. What the accumulator then holds is not

@@ -7,6 +7,7 @@
 use hexloom_abi::DType;
 use hexloom_abi::tile::TileLayout;
 
+use super::transpose::{Lines, transpose};
 use super::{SCALE_HALVES, TILE, TILE_BYTES, TILE_ELEMS};
 #[cfg(test)]
 use crate::hvx::plain::f16_to_f32;
@@ -152,14 +153,19 @@ pub(crate) fn store_pair_in_two<I: Isa>(
 #[cfg_attr(target_arch = "hexagon", inline(never))]
 #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
 pub(crate) fn fill_transposed<I: Isa>(tile: Span<'_, u16>, rows: &[I::F32; TILE]) {
+    // Rows 16 apart share a line, so that both halves of the lines are 16 by 16 pairs of halves to transpose.
+    let mut lines = Lines([[0; TILE]; TILE / 2]);
+    for (row, lanes) in rows.iter().enumerate() {
+        let half = &mut lines.0[row % 16][row / 16 * 16..][..16];
+        // SAFETY: 16 words are room for 32 halves.
+        unsafe { I::store_f16(half.as_mut_ptr().cast(), *lanes) };
+    }
+    transpose(&mut lines);
     let words = tile.cast::<u32>();
-    for (column, row) in rows.iter().enumerate() {
-        let mut halves = [0u16; TILE];
-        // SAFETY: an array of 32 halves.
-        unsafe { I::store_f16(halves.as_mut_ptr(), *row) };
-        for (pair, halves) in halves.chunks_exact(2).enumerate() {
-            words.set(TILE * pair + column, u32::from(halves[0]) | u32::from(halves[1]) << 16);
-        }
+    for (pair, line) in lines.0.iter().enumerate() {
+        let to = words.part(TILE * pair, TILE);
+        // SAFETY: `part` has checked 32 words, which a boundary of 4 bytes is enough for; `lines` is apart from scratch.
+        unsafe { core::ptr::copy_nonoverlapping(line.as_ptr(), to.as_ptr(), TILE) };
     }
 }
 

@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 /// Largest [`hexloom_conformance::Case::work`] of the cases that run here.
 const WORK: u64 = 4000;
 /// The same with the matrix unit, which serves no small ones.
-const UNIT_WORK: u64 = 100_000;
+const UNIT_WORK: u64 = 50_000;
 
 fn options() -> Option<EmuOptions> {
     EmuOptions::find().map_err(|error| eprintln!("SKIPPED: {error}")).ok()
