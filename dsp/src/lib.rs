@@ -5,19 +5,20 @@
 //! the border in [`interp`]; kernels see only [`Tensor`]s whose extents were checked there.
 //!
 //! Reading order: [`interp`] (one request from arrival to reply), [`mapping`] (`reuse_buf`), [`kernels`] (dispatch and
-//! one file per op), [`hvx`] (the vector layer that kernels are written in), [`real`] (f64 for references), [`pool`]
+//! one file per op), [`hvx`] (the vector layer that kernels are written in), [`hmx`] (the matrix unit), [`real`] (f64 for references), [`pool`]
 //! (threads), [`platform`].
 #![no_std]
 // The intrinsics exist; only their stability is pending. PCs build on stable.
 #![cfg_attr(
     target_arch = "hexagon",
-    feature(stdarch_hexagon, portable_simd, core_intrinsics),
+    feature(stdarch_hexagon, portable_simd, core_intrinsics, asm_experimental_arch),
     allow(internal_features, reason = "masked stores are nowhere else")
 )]
 
 #[cfg(test)]
 extern crate std;
 
+pub mod hmx;
 pub mod hvx;
 pub mod interp;
 pub mod kernels;

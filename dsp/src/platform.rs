@@ -39,6 +39,11 @@ pub trait Platform: Sync {
     /// Wakes every thread that waits on `word`.
     fn wake(&self, word: &core::sync::atomic::AtomicU32);
 
+    /// Whether the machine has a matrix unit that this session may drive.
+    fn has_matrix_unit(&self) -> bool {
+        false
+    }
+
     /// Called by each thread of the pool after its part of a fork, for counters that belong to threads.
     fn part_done(&self, _thread: usize) {}
 
@@ -73,6 +78,9 @@ impl<P: Platform> Platform for &P {
     }
     fn wake(&self, word: &core::sync::atomic::AtomicU32) {
         (**self).wake(word);
+    }
+    fn has_matrix_unit(&self) -> bool {
+        (**self).has_matrix_unit()
     }
     fn part_done(&self, thread: usize) {
         (**self).part_done(thread);

@@ -24,5 +24,5 @@ pub use hexloom_abi::DType;
 pub use memory::Buffer;
 pub use plan::PlanError;
 pub use prepared::PreparedGraph;
-pub use session::{Session, SessionOptions};
+pub use session::{MatrixUnit, Session, SessionOptions};
 pub use transport::Transport;

@@ -89,7 +89,7 @@ pub struct StartRequest {
     pub magic: u32,
     /// [`VERSION`].
     pub version: u16,
-    /// [`START_REFERENCE`]; all other bits zero.
+    /// [`START_REFERENCE`], and one of [`START_NO_MATRIX_UNIT`] and [`START_MATRIX_MODEL`]; all other bits zero.
     pub flags: u16,
     /// Number given by the platform to this session.
     pub session_id: u32,
@@ -113,6 +113,10 @@ pub struct StartRequest {
 
 /// Run the plain reference kernels instead of the vector kernels.
 pub const START_REFERENCE: u16 = 1;
+/// Leave the matrix unit alone: vector kernels serve everything.
+pub const START_NO_MATRIX_UNIT: u16 = 2;
+/// Where there is no matrix unit, run its software model in its place.
+pub const START_MATRIX_MODEL: u16 = 4;
 
 impl BatchRequest {
     /// A request with the given counts and everything else zero.
@@ -201,8 +205,9 @@ impl StartRequest {
 
     /// Checks head, reserves and counts.
     pub fn check(&self) -> Result<(), Status> {
-        check_head(self.magic, self.version, self.flags, START_REFERENCE)?;
-        if self.reserved != [0; 2] {
+        const MATRIX: u16 = START_NO_MATRIX_UNIT | START_MATRIX_MODEL;
+        check_head(self.magic, self.version, self.flags, START_REFERENCE | MATRIX)?;
+        if self.reserved != [0; 2] || self.flags & MATRIX == MATRIX {
             return Err(Status::BadFlags);
         }
         if self.n_threads > MAX_THREADS {

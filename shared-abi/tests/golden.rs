@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Once;
 
 use hexloom_abi::limits::VERSION;
-use hexloom_abi::message::{REQUEST_PROFILE, REQUEST_TRACE, START_REFERENCE};
+use hexloom_abi::message::{REQUEST_PROFILE, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::{
     BatchProgress, BatchReply, BatchRequest, FenceRef, FenceSlot, OpCode, OpProfile, StartRequest, Status, TraceRecord,
 };
@@ -189,7 +189,10 @@ fn heads_are_checked() {
     };
     check(Status::BadMagic, |start| start.magic = 0);
     check(Status::BadVersion, |start| start.version = 2);
-    check(Status::BadFlags, |start| start.flags = 2);
+    check(Status::BadFlags, |start| start.flags = 8);
+    check(Status::BadFlags, |start| {
+        start.flags = START_NO_MATRIX_UNIT | START_MATRIX_MODEL
+    });
     check(Status::BadFlags, |start| start.reserved[0] = 1);
     check(Status::TooMany, |start| start.n_threads = 11);
     check(Status::BadBlock, |start| start.pinned_bytes = 0x6_ffff);

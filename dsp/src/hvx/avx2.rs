@@ -237,6 +237,34 @@ impl Isa for Avx2 {
         unsafe { ptr.cast::<[__m128i; 4]>().write_unaligned(halves) }
     }
     #[inline(always)]
+    unsafe fn load_f16_pair(ptr: *const u16) -> [Self::F32; 2] {
+        // SAFETY: the caller promises 128 readable bytes; the read asks for no alignment.
+        let pairs = unsafe { ptr.cast::<[[__m128i; 2]; 4]>().read_unaligned() };
+        let mask = op!(_mm_set1_epi32(0xffff));
+        let (first, second) = (pairs.map(|pair| pair[0]), pairs.map(|pair| pair[1]));
+        let even = each!(
+            _mm_packus_epi32,
+            each!(_mm_and_si128, first, [mask; 4]),
+            each!(_mm_and_si128, second, [mask; 4])
+        );
+        let odd = each!(
+            _mm_packus_epi32,
+            each!(_mm_srli_epi32::<16>, first),
+            each!(_mm_srli_epi32::<16>, second)
+        );
+        [each!(_mm256_cvtph_ps, even), each!(_mm256_cvtph_ps, odd)]
+    }
+    #[inline(always)]
+    unsafe fn store_f16_pair(ptr: *mut u16, even: Self::F32, odd: Self::F32) {
+        let even = each!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>, even);
+        let odd = each!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>, odd);
+        let low = each!(_mm_unpacklo_epi16, even, odd);
+        let high = each!(_mm_unpackhi_epi16, even, odd);
+        let pairs: [[__m128i; 2]; 4] = core::array::from_fn(|idx| [low[idx], high[idx]]);
+        // SAFETY: the caller promises 128 writable bytes; the write asks for no alignment.
+        unsafe { ptr.cast::<[[__m128i; 2]; 4]>().write_unaligned(pairs) }
+    }
+    #[inline(always)]
     unsafe fn store_i8(ptr: *mut i8, x: Self::I32) {
         let low = op!(_mm256_packs_epi32(x[0], x[1]));
         let high = op!(_mm256_packs_epi32(x[2], x[3]));

@@ -120,6 +120,35 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// # Safety
     /// 64 bytes at `ptr` are writable and lie on a boundary of 2.
     unsafe fn store_f16(ptr: *mut u16, x: Self::F32);
+    /// Two vectors of f16 whose lanes alternate, widened to f32: the even ones and the odd ones.
+    ///
+    /// # Safety
+    /// 128 bytes at `ptr` are readable.
+    #[inline(always)]
+    unsafe fn load_f16_pair(ptr: *const u16) -> [Self::F32; 2] {
+        // SAFETY: the caller promises 128 readable bytes; the read asks for no alignment.
+        let pairs = unsafe { ptr.cast::<[u32; LANES]>().read_unaligned() };
+        let (even, odd) = (pairs.map(|pair| pair as u16), pairs.map(|pair| (pair >> 16) as u16));
+        // SAFETY: an array of 32 halves.
+        let even = unsafe { Self::load_f16(even.as_ptr()) };
+        // SAFETY: as above.
+        [even, unsafe { Self::load_f16(odd.as_ptr()) }]
+    }
+    /// Stores two vectors narrowed to f16, their lanes alternating.
+    ///
+    /// # Safety
+    /// 128 bytes at `ptr` are writable.
+    #[inline(always)]
+    unsafe fn store_f16_pair(ptr: *mut u16, even: Self::F32, odd: Self::F32) {
+        let mut halves = [[0u16; LANES]; 2];
+        // SAFETY: an array of 32 halves.
+        unsafe { Self::store_f16(halves[0].as_mut_ptr(), even) };
+        // SAFETY: as above.
+        unsafe { Self::store_f16(halves[1].as_mut_ptr(), odd) };
+        let pairs: [u32; LANES] = core::array::from_fn(|i| u32::from(halves[0][i]) | u32::from(halves[1][i]) << 16);
+        // SAFETY: the caller promises 128 writable bytes; the write asks for no alignment.
+        unsafe { ptr.cast::<[u32; LANES]>().write_unaligned(pairs) };
+    }
     /// Stores the low bytes of 32 i32, each within -128..=127.
     ///
     /// # Safety

@@ -128,6 +128,14 @@ impl Trial for Floats {
             record.extend(halves.map(u32::from));
             // SAFETY: 32 halves are 64 readable bytes.
             put::<I>(record, unsafe { I::load_f16(halves.as_ptr()) });
+            let mut pairs = [0u16; 2 * LANES];
+            // SAFETY: 64 halves are 128 writable bytes.
+            unsafe { I::store_f16_pair(pairs.as_mut_ptr(), a, b) };
+            record.extend(pairs.map(u32::from));
+            // SAFETY: 64 halves are 128 readable bytes.
+            for x in unsafe { I::load_f16_pair(pairs.as_ptr()) } {
+                put::<I>(record, x);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 mod operands;
 mod written;
 
-use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, START_REFERENCE};
+use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::view::ParseError;
 use hexloom_abi::{
     BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpDesc, OpProfile, Opcode, StartRequest, Status,
@@ -15,6 +15,7 @@ use hexloom_abi::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::hmx::{MatrixUse, UnitKind};
 use crate::kernels::{Context, KernelSet};
 use crate::log;
 use crate::mapping::{Addresses, MappingTable, PinnedBuffer};
@@ -56,6 +57,8 @@ pub struct SessionLimits {
     pub window_bytes: u64,
     /// Kernels to run.
     pub kernels: KernelSet,
+    /// Whether the matrix unit is used.
+    pub matrix: MatrixUse,
 }
 
 /// A started session on the DSP.
@@ -63,6 +66,8 @@ pub struct Session<'a, P> {
     pool: &'a Pool<P>,
     mappings: MappingTable,
     limits: SessionLimits,
+    /// The matrix unit in use.
+    unit: Option<UnitKind>,
     /// Private memory that descriptors are copied to before they are checked.
     descriptors: &'a mut [u8],
     scratch: Span<'a, u8>,
@@ -93,6 +98,11 @@ impl SessionLimits {
                 0 => kernels,
                 _ => KernelSet::Reference,
             },
+            matrix: match start.flags & (START_NO_MATRIX_UNIT | START_MATRIX_MODEL) {
+                0 => MatrixUse::IfThere,
+                START_MATRIX_MODEL => MatrixUse::OrModel,
+                _ => MatrixUse::Off,
+            },
         }
     }
 }
@@ -106,6 +116,7 @@ impl<'a, P: Platform> Session<'a, P> {
             pool,
             mappings: MappingTable::new(limits.window_bytes),
             limits,
+            unit: limits.matrix.unit(pool.platform().has_matrix_unit()),
             descriptors,
             scratch,
             written: WrittenRanges::default(),
@@ -204,6 +215,7 @@ impl<'a, P: Platform> Session<'a, P> {
             let runner = OpRunner {
                 pool: self.pool,
                 kernels: self.limits.kernels,
+                unit: self.unit,
                 scratch: self.scratch,
                 addresses: &addresses,
             };
@@ -273,6 +285,7 @@ impl<P> Session<'_, P> {
 struct OpRunner<'a, 'b, P> {
     pool: &'a Pool<P>,
     kernels: KernelSet,
+    unit: Option<UnitKind>,
     scratch: Span<'a, u8>,
     addresses: &'b Addresses,
 }
@@ -300,7 +313,7 @@ impl<P: Platform> OpRunner<'_, '_, P> {
         // which stay until the next batch resolves.
         let args = unsafe { operands::resolve(view, desc, op, self.addresses) };
         platform.disturb_scratch();
-        let cx = Context::new(self.pool, self.scratch);
+        let cx = Context::new(self.pool, self.scratch).with_unit(self.unit);
         let result = self.kernels.run(&cx, &args);
         // A kernel that failed may have written a part, which must not come out of the cache at some later time.
         for tensor in desc.dsts.iter().filter_map(|&idx| view.operand(idx)) {

@@ -13,7 +13,8 @@ use super::attention_block::{Block, RowState, exp};
 use super::rows::Row;
 use super::slope::slope;
 use super::{Context, OpArgs};
-use crate::hvx::{self, Isa, Kernel, LANES, Part};
+use crate::hmx;
+use crate::hvx::{self, Isa, Kernel, LANES, Part, math};
 use crate::tensor::{Span, Tensor};
 
 /// Query rows of an item.
@@ -23,16 +24,16 @@ const MAX_PIECES: usize = scratch::ATTENTION_MAX_PIECES as usize;
 
 /// Operands and numbers of the op.
 #[derive(Clone, Copy)]
-pub(super) struct Attention<'a> {
-    pub(super) q: Tensor<'a>,
-    pub(super) k: Tensor<'a>,
-    pub(super) v: Tensor<'a>,
-    pub(super) mask: Option<Tensor<'a>>,
+pub(crate) struct Attention<'a> {
+    pub(crate) q: Tensor<'a>,
+    pub(crate) k: Tensor<'a>,
+    pub(crate) v: Tensor<'a>,
+    pub(crate) mask: Option<Tensor<'a>>,
     sinks: Option<Tensor<'a>>,
     out: Tensor<'a>,
-    pub(super) scale: f32,
+    scale: f32,
     max_bias: f32,
-    pub(super) softcap: f32,
+    softcap: f32,
     /// Positions of one piece of the KV range.
     piece: usize,
 }
@@ -52,10 +53,10 @@ pub(super) struct Item {
 
 /// A query row's place.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) token: usize,
-    pub(super) head: usize,
-    pub(super) seq: usize,
+pub(crate) struct Place {
+    pub(crate) token: usize,
+    pub(crate) head: usize,
+    pub(crate) seq: usize,
 }
 
 pub(super) fn attention<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
@@ -74,6 +75,11 @@ pub(super) fn attention<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(
         softcap: args.op.param_f32(2),
         piece: scratch::attention_piece(n_tokens, n_kv) as usize,
     };
+    if let Some(unit) = cx.unit()
+        && hmx::attention::serve::<I>(cx, unit, &op)?
+    {
+        return Ok(());
+    }
     let [dk, dv] = [q.shape().ne[0], v.shape().ne[0]];
     let thread_bytes = scratch::attention_thread_bytes(dk, dv) as usize;
     let working = cx.take::<u8>(thread_bytes * cx.n_threads())?;
@@ -120,7 +126,7 @@ impl<'a> Attention<'a> {
     }
 
     /// Query heads of one KV head.
-    fn group(&self) -> usize {
+    pub(crate) fn group(&self) -> usize {
         self.q.ne()[2] / self.k.ne()[2]
     }
 
@@ -154,13 +160,54 @@ impl<'a> Attention<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn slope(&self, head: usize) -> f32 {
+    pub(crate) fn slope(&self, head: usize) -> f32 {
         slope(self.max_bias, self.q.ne()[2], head)
+    }
+
+    /// The mask that a query row sees at `count` positions from `start`.
+    #[inline(always)]
+    pub(crate) fn mask_row(&self, place: Place, start: usize, count: usize) -> Option<Row<'a>> {
+        let mask = self.mask.as_ref()?;
+        Some(Row::repeated(mask, [place.token, place.head, place.seq]).part(start, count))
+    }
+
+    /// Scaled, capped and masked scores of 32 positions of a block, from `at` on, given the products of query and keys;
+    /// -infinity from position `count` on.
+    #[inline(always)]
+    pub(crate) fn scored<I: Isa>(
+        &self,
+        products: I::F32,
+        at: usize,
+        count: usize,
+        mask: Option<Row<'_>>,
+        slope: f32,
+    ) -> I::F32 {
+        if at >= count {
+            return I::splat(f32::NEG_INFINITY);
+        }
+        let cap = self.softcap;
+        let mut scores = if cap == 0.0 {
+            I::mul(products, I::splat(self.scale))
+        } else {
+            let scores = I::mul(products, I::splat(self.scale / cap));
+            I::mul(math::tanh::<I>(scores), I::splat(cap))
+        };
+        if let Some(mask) = mask {
+            let mask = mask.load::<I>(at, f32::NEG_INFINITY);
+            scores = I::add(scores, I::mul(mask, I::splat(slope)));
+        }
+        if at + LANES <= count {
+            return scores;
+        }
+        let mut inside = [0.0; LANES];
+        inside[..count - at].fill(1.0);
+        let inside = I::gt(I::from_array(inside), I::splat(0.0));
+        I::select(inside, scores, I::splat(f32::NEG_INFINITY))
     }
 
     /// Takes the sink in and stores sums over the denominator; a row that saw nothing becomes zeros.
     #[inline(always)]
-    fn finish<I: Isa>(&self, place: Place, state: RowState, sums: Span<'_, f32>) {
+    pub(crate) fn finish<I: Isa>(&self, place: Place, state: RowState, sums: Span<'_, f32>) {
         let mut factor = 1.0;
         let mut denominator = state.sum;
         if let Some(sinks) = &self.sinks {

@@ -17,27 +17,30 @@ use crate::hvx::{self, Isa, LANES, math};
 use crate::tensor::{Span, Tensor};
 
 /// Positions of a block: two vectors of scores.
-const BLOCK: usize = scratch::ATTENTION_BLOCK as usize;
+pub(crate) const BLOCK: usize = scratch::ATTENTION_BLOCK as usize;
 /// Positions widened at a time.
 const STRIP: usize = scratch::ATTENTION_STRIP as usize;
 
+/// Bytes of a `Q8_0` block.
+const BLOCK_BYTES: usize = DType::Q8_0.block_bytes() as usize;
+
 /// What a row knows besides its sums: the largest score and the sum of exponentials below it.
 #[derive(Clone, Copy)]
-pub(super) struct RowState {
-    pub(super) max: f32,
-    pub(super) sum: f32,
+pub(crate) struct RowState {
+    pub(crate) max: f32,
+    pub(crate) sum: f32,
 }
 
 impl RowState {
     /// Before any position was seen.
-    pub(super) const EMPTY: Self = Self {
+    pub(crate) const EMPTY: Self = Self {
         max: f32::NEG_INFINITY,
         sum: 0.0,
     };
 
     /// What scores are taken relative to: the maximum, or 0 while every score was -infinity.
     #[inline(always)]
-    pub(super) fn finite_max(&self) -> f32 {
+    pub(crate) fn finite_max(&self) -> f32 {
         if self.max == f32::NEG_INFINITY { 0.0 } else { self.max }
     }
 }
@@ -126,9 +129,7 @@ impl<'a> Block<'a> {
 
     #[inline(always)]
     fn mask_row(&self, row: usize, start: usize, count: usize) -> Option<Row<'a>> {
-        let place = self.item.place(row);
-        let mask = self.op.mask.as_ref()?;
-        Some(Row::repeated(mask, [place.token, place.head, place.seq]).part(start, count))
+        self.op.mask_row(self.item.place(row), start, count)
     }
 
     /// Which rows see any of these positions.
@@ -137,15 +138,7 @@ impl<'a> Block<'a> {
         let mut visible = [false; ROWS];
         for (row, visible) in visible.iter_mut().enumerate().take(self.item.count) {
             *visible = match self.mask_row(row, start, count) {
-                Some(mask) => {
-                    let low = mask.load::<I>(0, f32::NEG_INFINITY);
-                    let high = mask.load::<I>(LANES, f32::NEG_INFINITY);
-                    // Not equal rather than greater: a NaN in the mask must reach the result.
-                    let hidden = I::splat(f32::NEG_INFINITY);
-                    let hidden = I::and(I::eq(low, hidden), I::eq(high, hidden));
-                    let zero = I::splat(0.0);
-                    I::sum(I::select(hidden, zero, I::splat(1.0))) > 0.0
-                }
+                Some(mask) => shows::<I>(mask),
                 None => true,
             };
         }
@@ -178,8 +171,9 @@ impl<'a> Block<'a> {
     fn weigh<I: Isa>(&self, row: usize, start: usize, count: usize, slope: f32, state: &mut RowState) {
         let scores = self.scores.part(row * BLOCK, BLOCK);
         let mask = self.mask_row(row, start, count);
-        let low = self.scored::<I>(scores, 0, count, mask, slope);
-        let high = self.scored::<I>(scores, LANES, count, mask, slope);
+        let low = self.op.scored::<I>(hvx::load::<I>(scores, 0), 0, count, mask, slope);
+        let high = hvx::load::<I>(scores, LANES);
+        let high = self.op.scored::<I>(high, LANES, count, mask, slope);
         let block_max = I::max_lane(I::max(low, high));
         if block_max > state.max {
             if state.max > f32::NEG_INFINITY {
@@ -198,44 +192,6 @@ impl<'a> Block<'a> {
         state.sum += I::sum(I::add(low, high));
         hvx::store::<I>(scores, 0, low);
         hvx::store::<I>(scores, LANES, high);
-    }
-
-    /// Scaled, capped and masked scores of 32 positions; -infinity beyond the last.
-    #[inline(always)]
-    fn scored<I: Isa>(
-        &self,
-        scores: Span<'_, f32>,
-        at: usize,
-        count: usize,
-        mask: Option<Row<'_>>,
-        slope: f32,
-    ) -> I::F32 {
-        if at >= count {
-            return I::splat(f32::NEG_INFINITY);
-        }
-        let scores = if at + LANES <= count {
-            hvx::load::<I>(scores, at)
-        } else {
-            hvx::load_partial::<I>(scores, at, count - at, 0.0)
-        };
-        let cap = self.op.softcap;
-        let mut scores = if cap == 0.0 {
-            I::mul(scores, I::splat(self.op.scale))
-        } else {
-            let scores = I::mul(scores, I::splat(self.op.scale / cap));
-            I::mul(math::tanh::<I>(scores), I::splat(cap))
-        };
-        if let Some(mask) = mask {
-            let mask = mask.load::<I>(at, f32::NEG_INFINITY);
-            scores = I::add(scores, I::mul(mask, I::splat(slope)));
-        }
-        if at + LANES <= count {
-            return scores;
-        }
-        let mut inside = [0.0; LANES];
-        inside[..count - at].fill(1.0);
-        let inside = I::gt(I::from_array(inside), I::splat(0.0));
-        I::select(inside, scores, I::splat(f32::NEG_INFINITY))
     }
 
     /// Adds the weighted values to the rows' sums.
@@ -297,18 +253,45 @@ fn widen_halves<I: Isa>(row: Span<'_, u16>, to: Span<'_, f32>) {
 
 #[inline(always)]
 fn widen_blocks<I: Isa>(row: Span<'_, u8>, to: Span<'_, f32>) {
-    const BYTES: usize = DType::Q8_0.block_bytes() as usize;
-    for block in 0..row.len() / BYTES {
-        let bytes = row.part(block * BYTES, BYTES);
-        let scale = f16_to_f32(u16::from_le_bytes([bytes.get(0), bytes.get(1)]));
-        // SAFETY: 32 codes lie behind the scale in the block of 34 bytes.
-        let codes = unsafe { I::load_i8(bytes.part(2, LANES).as_ptr().cast()) };
-        hvx::store::<I>(to, block * LANES, I::mul(I::to_float(codes), I::splat(scale)));
+    for block in 0..row.len() / BLOCK_BYTES {
+        hvx::store::<I>(to, block * LANES, block_lanes::<I>(row, block));
     }
+}
+
+/// The 32 elements of a `Q8_0` block.
+#[inline(always)]
+fn block_lanes<I: Isa>(row: Span<'_, u8>, block: usize) -> I::F32 {
+    let bytes = row.part(block * BLOCK_BYTES, BLOCK_BYTES);
+    let scale = f16_to_f32(u16::from_le_bytes([bytes.get(0), bytes.get(1)]));
+    // SAFETY: 32 codes lie behind the scale in the block of 34 bytes.
+    let codes = unsafe { I::load_i8(bytes.part(2, LANES).as_ptr().cast()) };
+    I::mul(I::to_float(codes), I::splat(scale))
+}
+
+/// 32 elements from `start`, a multiple of 32, of row `index` of a cache; zeros beyond the row's end.
+#[inline(always)]
+pub(crate) fn cache_lanes<I: Isa>(cache: &Tensor<'_>, index: [usize; 3], start: usize) -> I::F32 {
+    if cache.dtype() == DType::F16 {
+        let row = cache.row::<u16>(index);
+        load_halves::<I>(row, start, (row.len() - start).min(LANES))
+    } else {
+        block_lanes::<I>(cache.row_bytes(index), start / LANES)
+    }
+}
+
+/// Whether a mask of up to 64 positions shows any of them.
+#[inline(always)]
+pub(crate) fn shows<I: Isa>(mask: Row<'_>) -> bool {
+    let low = mask.load::<I>(0, f32::NEG_INFINITY);
+    let high = mask.load::<I>(LANES, f32::NEG_INFINITY);
+    // Not equal rather than greater: a NaN in the mask must reach the result.
+    let hidden = I::splat(f32::NEG_INFINITY);
+    let hidden = I::and(I::eq(low, hidden), I::eq(high, hidden));
+    I::sum(I::select(hidden, I::splat(0.0), I::splat(1.0))) > 0.0
 }
 
 /// e^x of one number.
 #[inline(always)]
-pub(super) fn exp<I: Isa>(x: f32) -> f32 {
+pub(crate) fn exp<I: Isa>(x: f32) -> f32 {
     I::to_array(math::exp::<I>(I::splat(x)))[0]
 }

@@ -1,7 +1,7 @@
 //! MUL_MAT, MUL_MAT_ADD, MUL_MAT_NX: prepares the activation in scratch once, then multiplies every weight with it.
 //!
 //! When scratch does not hold all activation rows they are taken in pieces; each result depends on its own row alone,
-//! so the bits are the same. Tiled weights are in [`tiled`](super::matmul_tiled), float weights in
+//! so the bits are the same. A matrix unit takes over what it serves ([`crate::hmx::matmul`]). Tiled weights are in [`tiled`](super::matmul_tiled), float weights in
 //! [`float`](super::matmul_float), and [`split`](super::matmul_split) deals the work to threads.
 
 use hexloom_abi::limits::MAX_NX;
@@ -12,14 +12,15 @@ use super::matmul_split::{Split, Unit};
 use super::matmul_tiled::tiled_unit;
 use super::quantize::{Form, Prepare, Prepared};
 use super::{Context, OpArgs};
+use crate::hmx;
 use crate::hvx::{self, Isa, Kernel, LANES, Part};
 use crate::tensor::{Span, Tensor};
 
 /// One weight with where its product goes.
 #[derive(Clone, Copy)]
-pub(super) struct Product<'a> {
-    pub(super) weight: Tensor<'a>,
-    pub(super) out: Tensor<'a>,
+pub(crate) struct Product<'a> {
+    pub(crate) weight: Tensor<'a>,
+    pub(crate) out: Tensor<'a>,
     /// Added to the product: one row or more, repeated over the output.
     addend: Option<Tensor<'a>>,
 }
@@ -35,6 +36,9 @@ pub(super) fn matmul<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), 
             out: args.dst(idx)?,
             addend: if with_add { Some(args.src(2)?) } else { None },
         });
+    }
+    if let Some(unit) = cx.unit() {
+        hmx::matmul::take_over::<I>(cx, unit, x, &mut products)?;
     }
     let need = hexloom_abi::scratch::need(&args.op, cx.n_threads() as u32).full;
     let bytes = cx.scratch_left().min(need as usize);
@@ -120,7 +124,7 @@ impl Kernel for Multiply<'_> {
 impl<'a> Product<'a> {
     /// The weight's row length and the output rows of a unit's group: first and how many.
     #[inline(always)]
-    pub(super) fn group_rows(&self, unit: &Unit) -> (usize, usize) {
+    pub(crate) fn group_rows(&self, unit: &Unit) -> (usize, usize) {
         let start = unit.group * LANES;
         (start, (self.out.ne()[0] - start).min(LANES))
     }
@@ -141,7 +145,7 @@ impl<'a> Product<'a> {
 
     /// Stores a group's results for activation row `row`, plus the addend. The addend may be the output itself.
     #[inline(always)]
-    pub(super) fn store<I: Isa>(&self, row: usize, unit: &Unit, x: I::F32) {
+    pub(crate) fn store<I: Isa>(&self, row: usize, unit: &Unit, x: I::F32) {
         let (start, count) = self.group_rows(unit);
         let (out, addend) = self.out_row(row);
         // No closures here: vector code inside one is compiled without the instruction set's features.

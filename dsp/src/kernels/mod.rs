@@ -5,23 +5,23 @@
 //! thread-dependent share of a sum.
 
 mod argmax;
-mod attention;
-mod attention_block;
+pub(crate) mod attention;
+pub(crate) mod attention_block;
 mod binary;
 mod cpy;
 mod dequantize;
 mod dispatch;
 mod gated;
 mod get_rows;
-mod matmul;
+pub(crate) mod matmul;
 mod matmul_float;
-mod matmul_split;
+pub(crate) mod matmul_split;
 mod matmul_tiled;
 mod norm;
-mod quantize;
+pub(crate) mod quantize;
 pub mod reference;
 mod rope;
-mod rows;
+pub(crate) mod rows;
 mod set_rows;
 mod slope;
 mod soft_max;
@@ -32,6 +32,7 @@ use core::cell::Cell;
 use hexloom_abi::Status;
 use hexloom_abi::op::{Op, Shape};
 
+use crate::hmx::UnitKind;
 use crate::hvx::{Isa, Kernel, Part};
 use crate::pool::{Fork, Work};
 use crate::tensor::{Plain, Span, Tensor};
@@ -51,9 +52,10 @@ pub struct OpArgs<'a> {
 /// Element-wise results that one thread makes in about the time that waking another takes.
 const SMALL_ELEMS: u64 = 2048;
 
-/// What an op function runs on: threads and scratch memory.
+/// What an op function runs on: threads, scratch memory, and the matrix unit if it is used.
 pub struct Context<'a> {
     pool: &'a dyn Fork,
+    unit: Option<UnitKind>,
     scratch: Span<'a, u8>,
     used: Cell<usize>,
 }
@@ -80,9 +82,20 @@ impl<'a> Context<'a> {
     pub fn new(pool: &'a dyn Fork, scratch: Span<'a, u8>) -> Self {
         Self {
             pool,
+            unit: None,
             scratch,
             used: Cell::new(0),
         }
+    }
+
+    /// The same with a matrix unit for the ops that it serves.
+    pub fn with_unit(self, unit: Option<UnitKind>) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// The matrix unit in use.
+    pub(crate) fn unit(&self) -> Option<UnitKind> {
+        self.unit
     }
 
     /// Runs all parts of a kernel on instruction set `I`.
@@ -111,6 +124,11 @@ impl<'a> Context<'a> {
     /// Threads that parts are dealt to.
     pub fn n_threads(&self) -> usize {
         self.pool.n_threads() as usize
+    }
+
+    /// The scratch memory that is not yet taken, without taking it; contents are junk.
+    pub(crate) fn rest(&self) -> Span<'a, u8> {
+        self.scratch.part(self.used.get(), self.scratch_left())
     }
 
     /// Scratch bytes not yet taken by this op.

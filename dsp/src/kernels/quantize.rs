@@ -164,7 +164,7 @@ impl Kernel for Prepare<'_> {
 
 /// `count` (up to 32) halves from `start` as f32, zeros in the other lanes.
 #[inline(always)]
-pub(super) fn load_halves<I: Isa>(row: Span<'_, u16>, start: usize, count: usize) -> I::F32 {
+pub(crate) fn load_halves<I: Isa>(row: Span<'_, u16>, start: usize, count: usize) -> I::F32 {
     let row = row.part(start, count);
     if count == LANES {
         // SAFETY: the span has 32 halves.

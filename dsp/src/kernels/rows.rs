@@ -8,7 +8,7 @@ use crate::tensor::{Span, Tensor};
 
 /// A run of floats in one row of a tensor.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(crate) struct Row<'a> {
     cells: Cells<'a>,
     start: usize,
     len: usize,
@@ -25,7 +25,7 @@ enum Cells<'a> {
 impl<'a> Row<'a> {
     /// Row `index` (dimensions 1 to 3) of a float tensor.
     #[inline(always)]
-    pub(super) fn new(tensor: &Tensor<'a>, index: [usize; 3]) -> Self {
+    pub(crate) fn new(tensor: &Tensor<'a>, index: [usize; 3]) -> Self {
         let cells = match tensor.dtype() {
             DType::F32 if tensor.nb()[0] == 4 => Cells::F32(tensor.row(index)),
             DType::F16 if tensor.nb()[0] == 2 => Cells::F16(tensor.row(index)),
@@ -40,14 +40,14 @@ impl<'a> Row<'a> {
 
     /// Row `index` of a tensor that repeats in dimensions 1 to 3.
     #[inline(always)]
-    pub(super) fn repeated(tensor: &Tensor<'a>, [i1, i2, i3]: [usize; 3]) -> Self {
+    pub(crate) fn repeated(tensor: &Tensor<'a>, [i1, i2, i3]: [usize; 3]) -> Self {
         let [_, n1, n2, n3] = tensor.ne();
         Self::new(tensor, [i1 % n1, i2 % n2, i3 % n3])
     }
 
     /// The `len` elements from `start`.
     #[inline(always)]
-    pub(super) fn part(self, start: usize, len: usize) -> Self {
+    pub(crate) fn part(self, start: usize, len: usize) -> Self {
         assert!(start <= self.len && len <= self.len - start, "part outside a row");
         Self {
             cells: self.cells,
@@ -58,7 +58,7 @@ impl<'a> Row<'a> {
 
     /// Element `idx`.
     #[inline(always)]
-    pub(super) fn get(&self, idx: usize) -> f32 {
+    pub(crate) fn get(&self, idx: usize) -> f32 {
         assert!(idx < self.len, "read outside a row");
         let idx = self.start + idx;
         match self.cells {
@@ -87,7 +87,7 @@ impl<'a> Row<'a> {
 
     /// 32 elements from `start`; lanes past the row's end are `fill`.
     #[inline(always)]
-    pub(super) fn load<I: Isa>(&self, start: usize, fill: f32) -> I::F32 {
+    pub(crate) fn load<I: Isa>(&self, start: usize, fill: f32) -> I::F32 {
         if start + LANES <= self.len {
             match self.cells {
                 Cells::F32(span) => return hvx::load::<I>(span, self.start + start),
@@ -131,7 +131,7 @@ impl<'a> Row<'a> {
 
     /// Stores 32 lanes from `start`, without those past the row's end.
     #[inline(always)]
-    pub(super) fn store<I: Isa>(&self, start: usize, x: I::F32) {
+    pub(crate) fn store<I: Isa>(&self, start: usize, x: I::F32) {
         if start + LANES <= self.len {
             match self.cells {
                 Cells::F32(span) => return hvx::store::<I>(span, self.start + start, x),
@@ -151,7 +151,7 @@ impl<'a> Row<'a> {
 
     /// Starts of the vectors that cover this row.
     #[inline(always)]
-    pub(super) fn starts(&self) -> core::iter::StepBy<core::ops::Range<usize>> {
+    pub(crate) fn starts(&self) -> core::iter::StepBy<core::ops::Range<usize>> {
         (0..self.len).step_by(LANES)
     }
 }

@@ -1,7 +1,9 @@
 //! FLASH_ATTN_EXT.
 
 use hexloom_abi::{DType, Opcode};
+use hexloom_dsp::hmx::UnitKind;
 
+use crate::support::case::outputs;
 use crate::support::{Case, Fill, Spec, kernel_tests};
 
 kernel_tests! {
@@ -61,7 +63,49 @@ kernel_tests! {
         case.src(Spec::f32([6, 1, 1, 1]).range(limit))
     }));
     sinks_of_hidden_rows: [Shape { ..PLAIN }.masked(vec![f64::NEG_INFINITY; 150]).src(Spec::f32([6, 1, 1, 1]))];
-    large_scores: [Shape { ..PLAIN }.case().param_f32(0, 40.0), Shape { n_kv: 700, ..PLAIN }.case().param_f32(0, -40.0)];
+    // The matrix unit's tiles and its switch-over.
+    unit_token_counts: [4, 5, 31, 32, 33, 63, 64, 65].map(|tokens| {
+        Shape { tokens, heads: [1, 1], n_kv: 65, ..PLAIN }.masked(causal(tokens, 65))
+    });
+    unit_kv_lengths: [1, 31, 32, 33, 64, 65, 1100].map(|n_kv| Shape { tokens: 5, n_kv, heads: [2, 1], ..PLAIN }.case());
+    unit_ranges: [1e-6, 1e4].into_iter().flat_map(|limit| [0, 1, 2].map(|operand| {
+        let mut case = Shape { tokens: 5, ..PLAIN }.case();
+        case.srcs[operand] = case.srcs[operand].take().map(|spec| spec.range(limit));
+        if operand < 2 { case.param_f32(0, 0.125 / limit as f32) } else { case }
+    }));
+    unit_far_masks: [Shape { tokens: 6, ..PLAIN }.masked((0..6 * 150).map(|idx| -f64::from(idx % 150)).collect())];
+    large_scores: [1, 7].into_iter().flat_map(|tokens| [
+        Shape { tokens, ..PLAIN }.case().param_f32(0, 40.0),
+        Shape { tokens, n_kv: 700, ..PLAIN }.case().param_f32(0, -40.0),
+    ]);
+}
+
+/// The model serves more than 4 tokens and nothing else: its rounding shows in the bits. Caches with a value that is not
+/// finite go to the vector kernels, whose bits come back.
+#[test]
+fn the_unit_serves_many_tokens() {
+    let same = |case: &Case| {
+        let [vector, unit] = [None, Some(UnitKind::Model)].map(|unit| outputs(case, unit)[0].values());
+        vector
+            .iter()
+            .zip(&unit)
+            .all(|(a, b)| a == b || a.is_nan() && b.is_nan())
+    };
+    for (tokens, served) in [(1, false), (4, false), (5, true), (33, true)] {
+        let case = Shape { tokens, ..PLAIN }.case();
+        assert_eq!(same(&case), !served, "{tokens} tokens");
+    }
+    for operand in 0..3 {
+        for bad in [f64::NAN, f64::INFINITY] {
+            let mut case = Shape { tokens: 5, ..PLAIN }.case();
+            let spec = case.srcs[operand].take().expect("an operand that must be there");
+            let mut values = spec.build(1).values();
+            let middle = values.len() / 2;
+            values[middle] = bad;
+            case.srcs[operand] = Some(spec.fill(Fill::Values(values)));
+            assert!(same(&case), "{bad} in operand {operand}");
+        }
+    }
 }
 
 /// What the mask hides is not read: junk there, NaN included, changes nothing.
@@ -90,12 +134,11 @@ fn hidden_blocks_are_not_read() {
             }
             dirty.srcs[operand] = Some(spec.fill(Fill::Values(values)));
         }
-        let [clean, dirty] = [clean, dirty].map(|case| {
-            let outputs = crate::support::case::outputs(&case);
-            outputs.iter().flat_map(|out| out.values()).collect::<Vec<_>>()
-        });
-        assert_eq!(clean, dirty);
-        assert!(clean.iter().any(|&x| x != 0.0));
+        for unit in [None, Some(UnitKind::Model)] {
+            let [clean, dirty] = [&clean, &dirty].map(|case| outputs(case, unit)[0].values());
+            assert_eq!(clean, dirty);
+            assert!(clean.iter().any(|&x| x != 0.0));
+        }
     }
 }
 

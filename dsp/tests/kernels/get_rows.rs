@@ -42,7 +42,7 @@ fn tiles_equal_rows() {
     for dtype in QUANTIZED {
         let weights = Weights::random(dtype, [96, 40, 1, 1], 0.1);
         let [tiles, rows] = [weights.tiled(), weights.rows()].map(|table| {
-            let outputs = crate::support::case::outputs(&chosen(table));
+            let outputs = crate::support::case::outputs(&chosen(table), None);
             outputs.iter().flat_map(|out| out.values()).collect::<Vec<_>>()
         });
         assert_eq!(tiles, rows, "{dtype}");

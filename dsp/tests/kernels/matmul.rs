@@ -1,6 +1,7 @@
 //! MUL_MAT, MUL_MAT_ADD, MUL_MAT_NX.
 
 use hexloom_abi::{DType, Opcode};
+use hexloom_dsp::hmx::UnitKind;
 
 use crate::support::weights::Weights;
 use crate::support::{Case, Fill, Spec, kernel_tests};
@@ -56,6 +57,20 @@ kernel_tests! {
         case
     }));
     several_weights: [1, 5].map(several);
+    // The matrix unit's tiles, its switch-over and rows beyond the range of f16.
+    unit_row_counts: [4, 5, 31, 32, 33, 63, 64, 65].into_iter().flat_map(|m| [
+        tiled(DType::Q4_1, [96, 40, 1, 1], m, 0.05),
+        exact(Spec::f16([70, 33, 1, 1]), Spec::f32([70, m, 1, 1])),
+    ]);
+    unit_long_rows: TILED.map(|dtype| tiled(dtype, [1056, 33, 1, 1], 5, 0.05));
+    unit_scales_at_the_f16_limit: TILED.map(|dtype| tiled(dtype, [256, 33, 1, 1], 6, 16000.0));
+    unit_tiny_scales: TILED.map(|dtype| tiled(dtype, [256, 33, 1, 1], 6, 1e-6));
+    unit_ranges: [1e-25, 1e-6, 1e5, 1e30].into_iter().flat_map(|limit| [
+        activation(DType::Q8_0, Fill::Random(limit)),
+        exact(Spec::f16([96, 33, 1, 1]), Spec::f32([96, 7, 1, 1]).range(limit)),
+        exact(Spec::f16([96, 33, 1, 1]).range(60_000.0), Spec::f32([96, 7, 1, 1]).range(limit)),
+        exact(Spec::f16([96, 33, 1, 1]).range(1e-5), Spec::f32([96, 7, 1, 1]).range(limit)),
+    ]);
     scratch_for_few_rows: TILED.map(|dtype| tiled(dtype, [2048, 33, 1, 1], 130, 0.05));
 }
 
@@ -64,11 +79,11 @@ kernel_tests! {
 fn activations_that_are_not_finite() {
     for dtype in TILED {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let mut values = vec![0.5; 3 * 64];
+            let mut values = vec![0.5; 6 * 64];
             values[64 + 40] = bad;
-            let case = activation_of(dtype, 64, 3, Fill::Values(values)).nmse(QUANTIZED);
-            for out in crate::support::case::outputs(&case) {
-                let values = out.values();
+            let case = activation_of(dtype, 64, 6, Fill::Values(values)).nmse(QUANTIZED);
+            for unit in [None, Some(UnitKind::Model)] {
+                let values = crate::support::case::outputs(&case, unit)[0].values();
                 assert!(
                     values[40..80].iter().all(|x| x.is_nan()),
                     "{dtype}: {bad} must reach its row"
@@ -77,6 +92,23 @@ fn activations_that_are_not_finite() {
             }
         }
     }
+}
+
+/// The model serves what it is meant to serve, and nothing else: its rounding shows in the bits.
+#[test]
+fn the_unit_serves_many_rows() {
+    let differs = |case: &Case| {
+        let [vector, unit] = [None, Some(UnitKind::Model)].map(|unit| crate::support::case::outputs(case, unit));
+        vector[0].values() != unit[0].values()
+    };
+    for weight in TILED.map(|dtype| Weights::random(dtype, [64, 40, 1, 1], 0.05).tiled()) {
+        assert!(differs(&matrices(weight.clone(), [64, 5, 1, 1])));
+        assert!(differs(&matrices(weight.clone(), [64, 1, 5, 1])));
+        assert!(!differs(&matrices(weight, [64, 4, 1, 1])));
+    }
+    assert!(differs(&exact(Spec::f16([64, 33, 1, 1]), Spec::f32([64, 5, 1, 1]))));
+    assert!(!differs(&exact(Spec::f16([64, 33, 1, 1]), Spec::f32([64, 4, 1, 1]))));
+    assert!(!differs(&exact(Spec::f32([64, 33, 1, 1]), Spec::f32([64, 5, 1, 1]))));
 }
 
 fn tiled(dtype: DType, ne: [u32; 4], m: u32, scale: f32) -> Case {

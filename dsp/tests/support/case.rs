@@ -1,10 +1,12 @@
 //! One op case and the check that every case goes through.
 //!
-//! The reference, one run per vector kernel set, models of device floats among them, 1 to 7 threads, the least, little and much scratch filled with junk,
-//! each allowed operand in place: equal bits among kernels, and a small error against the reference.
+//! The reference, one run per vector kernel set, models of device floats among them, 1 to 7 threads, the least, little and
+//! much scratch filled with junk, each allowed operand in place: equal bits among kernels, and a small error against the
+//! reference. Ops that the matrix unit serves run with its model as well.
 
 use hexloom_abi::op::{Op, Shape};
 use hexloom_abi::{DType, Opcode, Status, inplace, scratch, support};
+use hexloom_dsp::hmx::UnitKind;
 use hexloom_dsp::kernels::{Context, OpArgs};
 use hexloom_dsp::pool::Pool;
 use hexloom_dsp::{KernelSet, Span};
@@ -15,6 +17,8 @@ use super::platform::{TestPlatform, with_pool};
 /// Little and much, for ops that use scratch at all; beside exactly what the shared rule says is the least.
 const SCRATCH_BYTES: [usize; 2] = [256 << 10, 8 << 20];
 const N_THREADS: [u32; 4] = [1, 2, 3, 7];
+/// Thread counts with the matrix unit.
+const UNIT_THREADS: [u32; 2] = [1, 3];
 
 /// Normalised mean square error that a destination of this type may have.
 fn tolerance(dtype: DType) -> f64 {
@@ -22,6 +26,12 @@ fn tolerance(dtype: DType) -> f64 {
         DType::F16 => 1e-6,
         _ => 1e-7,
     }
+}
+
+/// The same where the matrix unit serves: elements of a quantised cache are rounded to f16.
+fn unit_tolerance(case: &Case, dtype: DType) -> f64 {
+    let quantized = case.srcs.iter().flatten().any(|src| src.shape.dtype.is_quantized());
+    if quantized { 1e-6 } else { tolerance(dtype) }
 }
 
 /// An op on random operands.
@@ -161,7 +171,14 @@ pub(crate) fn check(case: &Case) {
             if overlaps.contains(&plain) {
                 wanted.push((
                     twice,
-                    run(case, KernelSet::Reference, pool, scratch.junk(SCRATCH_BYTES[1]), plain),
+                    run(
+                        case,
+                        KernelSet::Reference,
+                        None,
+                        pool,
+                        scratch.junk(SCRATCH_BYTES[1]),
+                        plain,
+                    ),
                 ));
             }
         }
@@ -183,12 +200,13 @@ pub(crate) fn check(case: &Case) {
                                 "{} {set:?} on {n_threads} threads, {scratch_bytes} bytes of scratch, {overlap:?}",
                                 case.opcode
                             );
-                            let got = run(case, set, pool, scratch.junk(scratch_bytes), overlap);
+                            let got = run(case, set, None, pool, scratch.junk(scratch_bytes), overlap);
                             for (got, wanted) in got.iter().zip(wanted) {
                                 if overlap.inplace.is_none() {
                                     got.assert_guards(&way, case.status == Status::Ok);
                                 }
-                                compare(&way, case, &got.values(), &wanted.values(), got.shape.dtype);
+                                let limit = case.nmse.unwrap_or(tolerance(got.shape.dtype));
+                                compare(&way, case, &got.values(), &wanted.values(), limit);
                             }
                             let Some(first) = &first else {
                                 first = Some(got);
@@ -203,10 +221,70 @@ pub(crate) fn check(case: &Case) {
                 }
             });
         }
-        assert!(
-            first.is_some(),
-            "no run: {case:?} needs more scratch than any test gives"
-        );
+        let first = first.expect("an op that needs no more scratch than tests give");
+        if has_unit_kernel(op.opcode) {
+            check_unit(case, &op, &mut scratch, twice, &wanted, &first);
+        }
+    }
+}
+
+/// Whether the matrix unit serves an op in some shape.
+fn has_unit_kernel(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx | Opcode::FlashAttnExt
+    )
+}
+
+/// Runs a case with the matrix unit's model: whether the unit or the vector kernels serve it depends on op and scratch
+/// alone, either always gives the same bits.
+fn check_unit(case: &Case, op: &Op, scratch: &mut Scratch, twice: bool, wanted: &[Array], vector: &[Array]) {
+    let mut served: Vec<Option<Array>> = wanted.iter().map(|_| None).collect();
+    for scratch_bytes in scratch_sizes(op, UNIT_THREADS[1]) {
+        let mut first: Option<Vec<Array>> = None;
+        for n_threads in UNIT_THREADS {
+            with_pool(n_threads, |pool| {
+                for set in kernel_sets() {
+                    let overlap = Overlap { inplace: None, twice };
+                    let way = format!(
+                        "{} {set:?} and the matrix unit on {n_threads} threads, {scratch_bytes} bytes of scratch",
+                        case.opcode
+                    );
+                    let got = run(
+                        case,
+                        set,
+                        Some(UnitKind::Model),
+                        pool,
+                        scratch.junk(scratch_bytes),
+                        overlap,
+                    );
+                    for (got, wanted) in got.iter().zip(wanted) {
+                        got.assert_guards(&way, case.status == Status::Ok);
+                        let limit = case.nmse.unwrap_or(unit_tolerance(case, got.shape.dtype));
+                        compare(&way, case, &got.values(), &wanted.values(), limit);
+                    }
+                    let Some(first) = &first else {
+                        first = Some(got);
+                        continue;
+                    };
+                    let equal = got.iter().zip(first).all(|(got, first)| same_bits(got, first));
+                    assert!(equal, "{way}: other bits than on one thread\n{case:#?}");
+                }
+            });
+        }
+        for ((out, vector), served) in first.into_iter().flatten().zip(vector).zip(&mut served) {
+            if same_bits(&out, vector) {
+                continue;
+            }
+            let Some(served) = served else {
+                *served = Some(out);
+                continue;
+            };
+            assert!(
+                same_bits(&out, served),
+                "other bits with {scratch_bytes} bytes of scratch\n{case:#?}"
+            );
+        }
     }
 }
 
@@ -221,8 +299,8 @@ fn scratch_sizes(op: &Op, n_threads: u32) -> Vec<usize> {
     sizes
 }
 
-/// Destinations of one run on this machine's fastest kernels, for tests with expectations of their own.
-pub(crate) fn outputs(case: &Case) -> Vec<Array> {
+/// Destinations of one run on this machine's fastest kernels, with or without a matrix unit, for tests with expectations of their own.
+pub(crate) fn outputs(case: &Case, unit: Option<UnitKind>) -> Vec<Array> {
     let plain = Overlap {
         inplace: None,
         twice: false,
@@ -230,7 +308,14 @@ pub(crate) fn outputs(case: &Case) -> Vec<Array> {
     let mut scratch = Scratch::new();
     let mut outputs = Vec::new();
     with_pool(2, |pool| {
-        outputs = run(case, KernelSet::best(), pool, scratch.junk(SCRATCH_BYTES[1]), plain)
+        outputs = run(
+            case,
+            KernelSet::best(),
+            unit,
+            pool,
+            scratch.junk(SCRATCH_BYTES[1]),
+            plain,
+        )
     });
     outputs
 }
@@ -271,7 +356,14 @@ impl Scratch {
 }
 
 /// One run on fresh operands; the destinations come back.
-fn run(case: &Case, set: KernelSet, pool: &Pool<TestPlatform>, scratch: Span<'_, u8>, overlap: Overlap) -> Vec<Array> {
+fn run(
+    case: &Case,
+    set: KernelSet,
+    unit: Option<UnitKind>,
+    pool: &Pool<TestPlatform>,
+    scratch: Span<'_, u8>,
+    overlap: Overlap,
+) -> Vec<Array> {
     let op = case.op();
     let mut srcs: Vec<Option<Array>> = (1u64..)
         .zip(&case.srcs)
@@ -314,7 +406,7 @@ fn run(case: &Case, set: KernelSet, pool: &Pool<TestPlatform>, scratch: Span<'_,
     }
     args.op.dsts[0] = args.dsts[0].map(|tensor| *tensor.shape());
 
-    let status = match set.run(&Context::new(pool, scratch), &args) {
+    let status = match set.run(&Context::new(pool, scratch).with_unit(unit), &args) {
         Ok(()) => Status::Ok,
         Err(status) => status,
     };
@@ -322,7 +414,7 @@ fn run(case: &Case, set: KernelSet, pool: &Pool<TestPlatform>, scratch: Span<'_,
     dsts
 }
 
-fn compare(way: &str, case: &Case, got: &[f64], wanted: &[f64], dtype: DType) {
+fn compare(way: &str, case: &Case, got: &[f64], wanted: &[f64], limit: f64) {
     if case.status != Status::Ok {
         return;
     }
@@ -336,7 +428,6 @@ fn compare(way: &str, case: &Case, got: &[f64], wanted: &[f64], dtype: DType) {
         error += (got - wanted) * (got - wanted);
         power += wanted * wanted;
     }
-    let limit = case.nmse.unwrap_or(tolerance(dtype));
     assert!(
         error <= limit * power,
         "{way}: error {error:e} of {power:e}, limit {limit:e}\n{case:#?}"

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use hexloom::SessionOptions;
 use hexloom::abi::limits::MAX_THREADS;
+use hexloom::{MatrixUnit, SessionOptions};
 
 use crate::commands::{bench, devices, plan, run, score};
 use crate::device::Device;
@@ -47,6 +47,21 @@ pub(crate) struct SessionArgs {
     /// DSP threads; without it, all that the device has.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_THREADS)))]
     pub(crate) threads: Option<u32>,
+    /// Whether many-row products and attention run on the DSP's matrix unit.
+    #[arg(long, value_enum, value_name = "USE", default_value_t)]
+    pub(crate) matrix_unit: MatrixUnitArg,
+}
+
+/// Use of the matrix unit.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+pub(crate) enum MatrixUnitArg {
+    /// Where the device has one
+    #[default]
+    Auto,
+    /// Never
+    Off,
+    /// Where the device has one, elsewhere its software model, slowly
+    Model,
 }
 
 /// Which kernels run.
@@ -63,8 +78,19 @@ impl SessionArgs {
         SessionOptions {
             n_threads: self.threads.unwrap_or(0),
             reference: exact,
+            matrix_unit: self.matrix_unit.into(),
             deadline: self.device.deadline(),
             ..SessionOptions::default()
+        }
+    }
+}
+
+impl From<MatrixUnitArg> for MatrixUnit {
+    fn from(arg: MatrixUnitArg) -> Self {
+        match arg {
+            MatrixUnitArg::Auto => Self::Auto,
+            MatrixUnitArg::Off => Self::Off,
+            MatrixUnitArg::Model => Self::Model,
         }
     }
 }

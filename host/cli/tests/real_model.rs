@@ -44,6 +44,22 @@ fn default_kernels_are_near_llama_cpp() {
     assert!(llama_cpp["mean_difference"].as_f64().unwrap() <= 0.2, "{llama_cpp}");
 }
 
+/// The model of the matrix unit computes the prompts, the vector kernels all later steps. The first steps see little but the
+/// unit, which is nearer to exact arithmetic than int8 activations are.
+#[test]
+fn the_matrix_unit_is_near_exact_arithmetic() {
+    let Some(model) = real_model("the_matrix_unit_is_near_exact_arithmetic") else {
+        return;
+    };
+    let prompts = compare(&model, EXACT, &["--matrix-unit", "model", "--steps", "1"]);
+    eprintln!("matrix unit against exact arithmetic, after the prompts: {prompts}");
+    assert_eq!(prompts["n_steps"], 6);
+    assert_eq!(prompts["same_first_gap_005"], prompts["n_gap_005"], "{prompts}");
+    assert!(prompts["mean_difference"].as_f64().unwrap() <= 0.05, "{prompts}");
+    let vector = compare(&model, EXACT, &["--matrix-unit", "off", "--steps", "1"]);
+    assert_ne!(prompts["mean_difference"], vector["mean_difference"]);
+}
+
 /// A part of the steps: the plain references are slow on purpose.
 #[test]
 fn plain_kernels_are_exact() {

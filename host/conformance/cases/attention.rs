@@ -156,6 +156,21 @@ pub(super) fn cases() -> Vec<Case> {
             },
         ]);
     }
+    // The matrix unit takes over from 5 tokens on, works on 32 query rows and 32 positions at a time, 64 to a block.
+    for tokens in [4, 5, 32, 33] {
+        for kv in [1, 31, 32, 33, 63, 64, 65, 129] {
+            let heads = if tokens == 5 { 6 } else { 2 };
+            list.push(Attention {
+                dk: 40,
+                dv: 40,
+                tokens,
+                kv: kv.max(tokens),
+                heads,
+                kv_heads: 2,
+                ..PLAIN
+            });
+        }
+    }
     list.extend([
         // Partial results of all rows do not fit 256 KiB of scratch memory, so they are made in groups.
         Attention {

@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
     for dtype in TYPES {
         let weight = |k, rows| Operand::weight(dtype, [k, rows, 1, 1]);
         let x = |k, columns| Operand::f32([k, columns, 1, 1]);
-        for columns in [1, 2, 4, 5, 6, 8, 16, 31, 32, 33] {
+        for columns in [1, 2, 4, 5, 6, 8, 16, 31, 32, 33, 63, 64, 65] {
             cases.push(product(weight(256, 16), x(256, columns)));
         }
         for (k, rows, columns) in [

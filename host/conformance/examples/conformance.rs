@@ -1,21 +1,24 @@
 //! Runs the case list and prints what ran: `cargo run -p hexloom-conformance --release --example conformance
-//! [sim|emu] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole list, of which the tests run
-//! the cheap part.
+//! [sim|emu|sim+hmx|emu+hmx] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole list, of which the tests run
+//! the cheap part; `+hmx` is with the matrix unit's model.
 
 use std::error::Error;
 use std::process::ExitCode;
 
+use hexloom::MatrixUnit;
 use hexloom_conformance::{cases, runners};
 use hexloom_emu::EmuOptions;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
     let device = match wanted.first().map(String::as_str) {
-        Some("sim" | "emu") => wanted.remove(0),
+        Some("sim" | "emu" | "sim+hmx" | "emu+hmx") => wanted.remove(0),
         _ => "sim".to_owned(),
     };
     let mut suite = match device.as_str() {
-        "emu" => runners::emu(&EmuOptions::find()?)?,
+        "emu" => runners::emu(&EmuOptions::find()?, MatrixUnit::Auto)?,
+        "emu+hmx" => runners::emu(&EmuOptions::find()?, MatrixUnit::Model)?,
+        "sim+hmx" => runners::matrix_unit()?,
         _ => runners::sim()?,
     };
     for (name, cases) in cases::FAMILIES {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hexloom::{OpenError, SessionOptions};
+use hexloom::{MatrixUnit, OpenError, SessionOptions};
 use hexloom_emu::{EmuOptions, EmuTransport};
 use hexloom_sim::{KernelSet, SimOptions, SimTransport};
 
@@ -11,8 +11,9 @@ use crate::suite::{Runner, Suite};
 /// Scratch memory of the emulator image.
 const EMU_SCRATCH: u64 = 8 << 20;
 
-/// The emulator with one and several threads, compared bit for bit with the simulator.
-pub fn emu(options: &EmuOptions) -> Result<Suite, OpenError> {
+/// The emulator with one and several threads, compared bit for bit with the simulator. With [`MatrixUnit::Model`] both
+/// run the matrix unit's model.
+pub fn emu(options: &EmuOptions, matrix_unit: MatrixUnit) -> Result<Suite, OpenError> {
     let sim = |name: &str, reference| {
         let transport = SimTransport::new(SimOptions {
             n_threads: 2,
@@ -21,6 +22,7 @@ pub fn emu(options: &EmuOptions) -> Result<Suite, OpenError> {
         });
         let options = SessionOptions {
             reference,
+            matrix_unit,
             ..SessionOptions::default()
         };
         Runner::open(name, Arc::new(transport), options)
@@ -29,6 +31,7 @@ pub fn emu(options: &EmuOptions) -> Result<Suite, OpenError> {
         let transport = EmuTransport::new(options.clone());
         let options = SessionOptions {
             n_threads,
+            matrix_unit,
             ..SessionOptions::default()
         };
         Runner::open(name, Arc::new(transport), options)
@@ -75,4 +78,56 @@ pub fn sim() -> Result<Suite, OpenError> {
         )?);
     }
     Ok(Suite::new(reference, runners))
+}
+
+/// The simulator with the matrix unit's model: one and several threads, sizes of scratch memory, junk in it, and every
+/// kernel set of this machine.
+pub fn matrix_unit() -> Result<Suite, OpenError> {
+    let best = KernelSet::best();
+    let mut runners = vec![
+        with_unit("sim+hmx 1 thread", 1, 8 << 20, best)?,
+        with_unit("sim+hmx 3 threads", 3, 8 << 20, best)?,
+        with_unit("sim+hmx 2 MiB scratch", 2, 2 << 20, best)?,
+    ];
+    if best != KernelSet::Plain {
+        runners.push(with_unit("sim+hmx plain kernels", 2, 8 << 20, KernelSet::Plain)?);
+    }
+    Ok(Suite::new(reference()?, runners))
+}
+
+/// The same with so little scratch memory that vector kernels serve what the unit cannot, beside what it can.
+pub fn matrix_unit_little_scratch() -> Result<Suite, OpenError> {
+    let runner = with_unit("sim+hmx 256 KiB scratch", 3, 256 << 10, KernelSet::best())?;
+    Ok(Suite::new(reference()?, vec![runner]))
+}
+
+/// Vector kernels and the matrix unit's model side by side, whose bits differ where the unit serves.
+pub fn vector_and_unit() -> Result<Suite, OpenError> {
+    let transport = SimTransport::default();
+    let vector = Runner::open("sim", Arc::new(transport), SessionOptions::default())?;
+    let unit = with_unit("sim+hmx", 0, 8 << 20, KernelSet::best())?;
+    Ok(Suite::new(reference()?, vec![vector, unit]))
+}
+
+fn with_unit(name: &str, n_threads: u32, scratch_bytes: u64, kernels: KernelSet) -> Result<Runner, OpenError> {
+    let transport = SimTransport::new(SimOptions {
+        n_threads,
+        scratch_bytes,
+        junk_scratch: n_threads > 1,
+        kernels: Some(kernels),
+        ..SimOptions::default()
+    });
+    let options = SessionOptions {
+        matrix_unit: MatrixUnit::Model,
+        ..SessionOptions::default()
+    };
+    Runner::open(name, Arc::new(transport), options)
+}
+
+fn reference() -> Result<Runner, OpenError> {
+    let options = SessionOptions {
+        reference: true,
+        ..SessionOptions::default()
+    };
+    Runner::open("sim reference", Arc::new(SimTransport::default()), options)
 }

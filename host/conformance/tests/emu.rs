@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use hexloom::MatrixUnit;
 use hexloom::abi::op::Shape;
 use hexloom::abi::{BatchReply, BatchRequest, DType, OpDesc, Opcode, Status};
 use hexloom::transport::{BlockRef, SharedMemory};
@@ -14,6 +15,8 @@ use zerocopy::IntoBytes;
 
 /// Largest [`hexloom_conformance::Case::work`] of the cases that run here.
 const WORK: u64 = 4000;
+/// The same with the matrix unit, which serves no small ones.
+const UNIT_WORK: u64 = 50_000;
 
 fn options() -> Option<EmuOptions> {
     EmuOptions::find().map_err(|error| eprintln!("SKIPPED: {error}")).ok()
@@ -22,7 +25,7 @@ fn options() -> Option<EmuOptions> {
 #[test]
 fn cheap_cases_equal_the_simulator() {
     let Some(options) = options() else { return };
-    let mut suite = runners::emu(&options).expect("simulator and emulator open");
+    let mut suite = runners::emu(&options, MatrixUnit::Auto).expect("simulator and emulator open");
     let cases = cases::cheap(WORK);
     let start = Instant::now();
     suite.run(&cases);
@@ -36,6 +39,31 @@ fn cheap_cases_equal_the_simulator() {
     assert!(report.failures.is_empty(), "{report}");
     for (name, count) in &report.counts {
         assert!(count.ran > 500, "{name} ran {} cases only", count.ran);
+    }
+}
+
+/// Matmul and attention with the matrix unit's model in the image.
+#[test]
+fn cheap_cases_on_the_matrix_unit_equal_the_simulator() {
+    let Some(options) = options() else { return };
+    let mut suite = runners::emu(&options, MatrixUnit::Model).expect("simulator and emulator open");
+    let mut cases = cases::cheap(UNIT_WORK);
+    cases.retain(|case| {
+        let opcodes = [
+            Opcode::MulMat,
+            Opcode::MulMatAdd,
+            Opcode::MulMatNx,
+            Opcode::FlashAttnExt,
+        ];
+        opcodes.contains(&case.opcode)
+    });
+    let start = Instant::now();
+    suite.run(&cases);
+    let report = suite.report();
+    println!("{} cases, {:?}\n{report}", cases.len(), start.elapsed());
+    assert!(report.failures.is_empty(), "{report}");
+    for (name, count) in &report.counts {
+        assert!(count.ran > 40, "{name} ran {} cases only", count.ran);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The case list on the simulator.
 
+use hexloom::DType;
 use hexloom::abi::Opcode;
 use hexloom_conformance::{Case, Expect, Operand, cases, runners};
 
@@ -22,6 +23,43 @@ fn every_case_on_the_simulator() {
         counts[0] > counts[1] && counts[1] > counts[2],
         "every case fits little scratch memory, so its limit is not tested: {counts:?}"
     );
+}
+
+#[test]
+fn every_case_on_the_matrix_unit() {
+    // Little scratch memory takes no large case, with the unit as without.
+    let little = (runners::matrix_unit_little_scratch(), cases::cheap(200_000));
+    for (suite, cases) in [(runners::matrix_unit(), cases::all()), little] {
+        let mut suite = suite.expect("the simulator opens");
+        suite.run(&cases);
+        let report = suite.report();
+        println!("{report}");
+        assert!(report.failures.is_empty(), "{report}");
+        for (name, count) in &report.counts {
+            assert!(count.ran > 2000, "{name} ran {} cases only", count.ran);
+        }
+    }
+}
+
+/// The unit serves what it is meant to: its rounding shows in the bits of many rows, and not in those of few.
+#[test]
+fn the_matrix_unit_takes_over_from_five_rows_on() {
+    let product = |dtype, columns| {
+        Case::new(Opcode::MulMat)
+            .src(Operand::weight(dtype, [96, 64, 1, 1]))
+            .src(Operand::f32([96, columns, 1, 1]))
+            .dst(Operand::f32([64, columns, 1, 1]))
+    };
+    for (case, served) in [
+        (product(DType::Q4_1, 4), 0),
+        (product(DType::Q4_1, 5), 1),
+        (product(DType::F16, 5), 1),
+        (product(DType::F32, 5), 0),
+    ] {
+        let mut suite = runners::vector_and_unit().expect("the simulator opens");
+        suite.run(std::slice::from_ref(&case));
+        assert_eq!(suite.report().failures.len(), served, "{}", case.name);
+    }
 }
 
 /// Every opcode is in the list: run, or refused as having no kernel yet.

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use hexloom_abi::layout::align_up;
 use hexloom_abi::limits::{FENCE_SLOT_BYTES, LINE_BYTES};
-use hexloom_abi::message::START_REFERENCE;
+use hexloom_abi::message::{START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::{StartRequest, Status};
 
 use crate::error::{MapError, OpenError, SubmitError};
 use crate::memory::Buffer;
 use crate::session::queue::RequestQueue;
 use crate::session::slots::SlotPool;
-use crate::session::{SessionOptions, Slot};
+use crate::session::{MatrixUnit, SessionOptions, Slot};
 use crate::transport::{Connection, HwInfo, MapKind, Transport, TransportError};
 
 /// Wait before a failed map is tried once more: late unmaps of other processes need about that long.
@@ -80,7 +80,7 @@ impl Link {
         }
         .saturating_sub(memory.bytes());
         let start = StartRequest {
-            flags: if options.reference { START_REFERENCE } else { 0 },
+            flags: start_flags(options),
             n_threads,
             queue_id,
             window_bytes,
@@ -259,6 +259,15 @@ impl Drop for Started {
         }
         self.connection.close();
     }
+}
+
+fn start_flags(options: &SessionOptions) -> u16 {
+    let matrix = match options.matrix_unit {
+        MatrixUnit::Auto => 0,
+        MatrixUnit::Off => START_NO_MATRIX_UNIT,
+        MatrixUnit::Model => START_MATRIX_MODEL,
+    };
+    matrix | if options.reference { START_REFERENCE } else { 0 }
 }
 
 fn pinned_bytes(options: &SessionOptions, slot_bytes: u64) -> Option<u64> {

@@ -25,7 +25,7 @@ use crate::prepared::PreparedGraph;
 use crate::transport::{HwInfo, Transport};
 
 pub(crate) use link::Link;
-pub use options::SessionOptions;
+pub use options::{MatrixUnit, SessionOptions};
 pub(crate) use queue::{Ticket, record};
 pub(crate) use slots::Slot;
 

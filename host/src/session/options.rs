@@ -16,6 +16,8 @@ pub struct SessionOptions {
     pub n_threads: u32,
     /// Run the plain reference kernels.
     pub reference: bool,
+    /// Whether the DSP's matrix unit is used.
+    pub matrix_unit: MatrixUnit,
     /// Queue slots. A prepared graph owns one for each of its batches for life; what is left serves one-shot graphs.
     pub n_slots: u32,
     /// Ops that a batch holds at most.
@@ -34,12 +36,25 @@ pub struct SessionOptions {
     pub buffer_bytes_max: u64,
 }
 
+/// Whether products of many rows and attention run on the DSP's matrix unit (v73 and later).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MatrixUnit {
+    /// Where the DSP has one.
+    #[default]
+    Auto,
+    /// Never; vector kernels serve everything.
+    Off,
+    /// Where the DSP has one, and elsewhere its software model: the same rounding, slowly.
+    Model,
+}
+
 impl Default for SessionOptions {
     fn default() -> Self {
         Self {
             core: 0,
             n_threads: 0,
             reference: false,
+            matrix_unit: MatrixUnit::Auto,
             n_slots: 16,
             batch_ops: 1024,
             batch_tensors: 4096,

@@ -72,6 +72,19 @@ impl<H: Hvx, F: Flavour> Isa for Device<H, F> {
         bits::widen::<H>(H::vunpackuh(halves).0)
     }
     #[inline(always)]
+    unsafe fn load_f16_pair(ptr: *const u16) -> [H::V; 2] {
+        // SAFETY: the caller promises 128 readable bytes.
+        let pairs = unsafe { H::vmemu(ptr) };
+        let even = H::vand(pairs, H::lvsplatw(0xffff));
+        [bits::widen::<H>(even), bits::widen::<H>(H::vlsrw(pairs, 16))]
+    }
+    #[inline(always)]
+    unsafe fn store_f16_pair(ptr: *mut u16, even: H::V, odd: H::V) {
+        let odd = H::vaslw(bits::narrow::<H>(odd), 16);
+        // SAFETY: the caller promises 128 writable bytes.
+        unsafe { H::vmemu_store(ptr, H::vor(bits::narrow::<H>(even), odd)) }
+    }
+    #[inline(always)]
     unsafe fn load_i32(ptr: *const i32) -> H::V {
         // SAFETY: the caller promises 128 readable bytes.
         unsafe { H::vmemu(ptr) }
