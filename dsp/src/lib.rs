@@ -6,14 +6,15 @@
 //!
 //! Reading order: [`interp`] (one request from arrival to reply), [`mapping`] (`reuse_buf`), [`kernels`] (dispatch and
 //! one file per op), [`hvx`] (the vector layer that kernels are written in), [`real`] (f64 for references), [`pool`]
-//! (threads), [`platform`].
+//! (threads), [`platform`], [`dma`] (transfers beside the threads).
 #![no_std]
 // The intrinsics exist; only their stability is pending. PCs build on stable.
-#![cfg_attr(target_arch = "hexagon", feature(stdarch_hexagon))]
+#![cfg_attr(target_arch = "hexagon", feature(stdarch_hexagon, asm_experimental_arch))]
 
 #[cfg(test)]
 extern crate std;
 
+pub mod dma;
 pub mod hvx;
 pub mod interp;
 pub mod kernels;

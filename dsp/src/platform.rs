@@ -2,6 +2,8 @@
 
 use hexloom_abi::{BufferDesc, Status};
 
+use crate::dma::Engine;
+
 /// A buffer made visible to the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
@@ -39,6 +41,11 @@ pub trait Platform: Sync {
     /// Wakes every thread that waits on `word`.
     fn wake(&self, word: &core::sync::atomic::AtomicU32);
 
+    /// The engine that moves weights into scratch; without one kernels read them where they lie, with the same bits.
+    fn dma(&self) -> Option<&dyn Engine> {
+        None
+    }
+
     /// Called by each thread of the pool after its part of a fork, for counters that belong to threads.
     fn part_done(&self, _thread: usize) {}
 
@@ -73,6 +80,9 @@ impl<P: Platform> Platform for &P {
     }
     fn wake(&self, word: &core::sync::atomic::AtomicU32) {
         (**self).wake(word);
+    }
+    fn dma(&self) -> Option<&dyn Engine> {
+        (**self).dma()
     }
     fn part_done(&self, thread: usize) {
         (**self).part_done(thread);
