@@ -396,7 +396,7 @@ impl Isa for Avx2 {
         clippy::needless_range_loop,
         reason = "rows and registers index three arrays at once"
     )]
-    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], _sum: [i32; N]) -> [Self::I32; N] {
+    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], _start: [i32; N]) -> [Self::I32; N] {
         let offset = op!(_mm256_set1_epi8(-128));
         let ones = op!(_mm256_set1_epi16(1));
         let mut sums = [[op!(_mm256_setzero_si256()); 4]; N];

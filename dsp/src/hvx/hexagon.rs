@@ -11,6 +11,7 @@
 use core::arch::hexagon::v128::*;
 
 use super::plain::Plain;
+use super::tiles::{Codes, Row, Tiles};
 use super::{Isa, Kernel, LANES, Part};
 
 /// Lanes in HVX registers and in memory.
@@ -374,8 +375,8 @@ impl Isa for Hexagon {
     }
 
     #[inline(always)]
-    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], sum: [i32; N]) -> [Self::I32; N] {
-        let mut sums = sum.map(|sum| Self::splat_i(-128 * sum));
+    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N] {
+        let mut sums = start.map(Self::splat_i);
         for vector in 0..8 {
             // SAFETY: at most 7 * 128 + 128 = 1024 bytes, which the caller promises.
             let code = unsafe { load(codes.wrapping_add(vector * 128)) };
@@ -386,5 +387,55 @@ impl Isa for Hexagon {
             }
         }
         sums
+    }
+
+    #[inline(always)]
+    fn dot_rows<C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [Self::F32; N] {
+        fused::dot_rows::<C, N>(tiles, rows)
+    }
+}
+
+/// The hottest loop with its float part in one pass over the lanes of a tile.
+mod fused {
+    use super::{Codes, Hexagon, Isa, LANES, Line, Row, Tiles, line};
+    use crate::hvx::tiles;
+
+    #[inline(never)]
+    pub(super) fn dot_rows<C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [Line; N] {
+        let per_tile = LANES * (1 + C::MINIMUM as usize);
+        let mut totals = [Line([0.0; LANES]); N];
+        for tile in 0..tiles.count() {
+            let dots = tiles::dots::<Hexagon, C, N>(tiles, rows, tile);
+            let scales = tiles.scales().part(tile * per_tile, per_tile);
+            // SAFETY: a tile has at least 32 halves of scales, in the span checked above.
+            let scale = unsafe { Hexagon::load_f16(scales.as_ptr()) };
+            for ((total, row), dot) in totals.iter_mut().zip(rows).zip(dots) {
+                add_dots(total, &scale, row.scale::<Hexagon>(tile), &line(dot));
+            }
+            if C::MINIMUM {
+                // SAFETY: types with minima have 32 halves of them behind the scales, in the span checked above.
+                let minimum = unsafe { Hexagon::load_f16(scales.part(LANES, LANES).as_ptr()) };
+                for (total, row) in totals.iter_mut().zip(rows) {
+                    add_product(total, &minimum, row.sum::<Hexagon>(tile));
+                }
+            }
+        }
+        totals
+    }
+
+    /// `total += (scale * factor) * dot`; the bits of `dot` are integers.
+    #[inline(never)]
+    fn add_dots(total: &mut Line, scale: &Line, factor: f32, dot: &Line) {
+        for ((total, &scale), dot) in total.0.iter_mut().zip(&scale.0).zip(&dot.0) {
+            *total += scale * factor * dot.to_bits() as i32 as f32;
+        }
+    }
+
+    /// `total += x * factor`.
+    #[inline(never)]
+    fn add_product(total: &mut Line, x: &Line, factor: f32) {
+        for (total, &x) in total.0.iter_mut().zip(&x.0) {
+            *total += x * factor;
+        }
     }
 }

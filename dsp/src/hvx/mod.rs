@@ -19,7 +19,9 @@ pub(crate) mod avx2;
 pub(crate) mod hexagon;
 pub mod math;
 pub mod plain;
+pub mod tiles;
 
+use self::tiles::{Codes, Row, Tiles};
 use crate::tensor::Span;
 
 /// Lanes of a vector.
@@ -48,6 +50,8 @@ pub trait Isa: Copy + Send + Sync + 'static {
     type F32: Copy;
     /// 32 lanes of i32; a mask has all bits of a lane equal.
     type I32: Copy;
+    /// How often the values of a prepared activation are stored: once, or across a vector's lanes.
+    const SCALE_LANES: usize = 1;
 
     /// Runs one part of a kernel compiled with this instruction set's features.
     fn invoke<K: Kernel>(kernel: &K, part: Part);
@@ -165,12 +169,22 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// 512 bytes at `codes` (layout of [`hexloom_abi::tile`]) and 32 at each of `act` are readable; each of `act` lies on
     /// a boundary of 4 bytes.
     unsafe fn dot_tile_u4<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N];
-    /// One 8-bit tile against 32 activations of each of `N` rows, within -127..=127: lane r of row n is the sum over k of
-    /// (code(r,k) - 128) * act(n,k). `sum[n]` is the sum over k of act(n,k), for members that multiply unsigned codes.
+    /// One 8-bit tile against 32 activations of each of `N` rows, within -127..=127: lane r of row n is `start[n]` plus
+    /// the sum over k of code(r,k) * act(n,k); `start[n]` is always -128 times the sum over k of act(n,k), for members that
+    /// multiply signed codes instead.
     ///
     /// # Safety
     /// 1024 bytes at `codes` and 32 at each of `act` are readable; each of `act` lies on a boundary of 4 bytes.
-    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], sum: [i32; N]) -> [Self::I32; N];
+    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N];
+
+    /// 32 weight rows against `N` activation rows: lane r of row n is their product, as [`tiles`] defines it.
+    ///
+    /// # Panics
+    /// When a row has fewer records than there are tiles.
+    #[inline(always)]
+    fn dot_rows<C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [Self::F32; N] {
+        tiles::dot_rows::<Self, C, N>(tiles, rows)
+    }
 }
 
 impl Part {

@@ -208,8 +208,8 @@ impl Isa for Plain {
         sums
     }
     #[inline(always)]
-    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], sum: [i32; N]) -> [Self::I32; N] {
-        let mut sums = sum.map(|sum| Self::splat_i(-128 * sum));
+    unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N] {
+        let mut sums = start.map(Self::splat_i);
         for (vector, lane, byte) in tile_bytes(8) {
             // SAFETY: the index is below 1024, which the caller promises to be readable.
             let code = unsafe { codes.wrapping_add(vector * 128 + lane * 4 + byte).read() };

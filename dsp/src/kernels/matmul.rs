@@ -42,7 +42,7 @@ pub(super) fn matmul<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), 
     for form in [Form::Codes, Form::FineCodes, Form::Floats] {
         let chosen = products.map(|product| product.filter(|product| Form::of(&product.weight, x.rows()) == form));
         if chosen.iter().any(Option::is_some) {
-            let rows = Prepared::new(scratch, x.ne()[0], form);
+            let rows = Prepared::new::<I>(scratch, x.ne()[0], form);
             in_pieces::<I>(cx, x, rows, &chosen)?;
         }
     }

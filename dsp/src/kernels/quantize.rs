@@ -1,15 +1,16 @@
 //! Activation rows prepared in scratch for matmul: int8 codes with f32 scales for tiled weights, plain f32 for the rest.
 //!
-//! A quantised row is its codes, then per block of 32 an f32 scale, an f32 sum of the block (scale times sum of codes,
-//! for weights with a minimum) and the i32 sum of codes (for weights with a zero point). Scales are f32 throughout, so
-//! no range of activations is shrunk or clipped: code = nearest even of x * (127 / amax), scale = amax / 127.
+//! A quantised row is one record per block of 32 (see [`crate::hvx::tiles`]). Scales are f32 throughout, so no range of
+//! activations is shrunk or clipped: code = nearest even of x * (127 / amax), scale = amax / 127.
 //! A fine row is two such rows: the codes, and the codes of what they leave over, with scales of their own.
 //! Blocks below [`SMALLEST`] count as zero; a block with an infinity or a NaN gets a NaN scale, so the results that
 //! depend on it are NaN.
 
+use hexloom_abi::limits::LINE_BYTES;
 use hexloom_abi::scratch;
 
 use super::rows::Row;
+use crate::hvx::tiles::{self, Record};
 use crate::hvx::{self, Isa, Kernel, LANES, Part, math};
 use crate::tensor::{Span, Tensor};
 
@@ -61,14 +62,14 @@ impl Form {
 
 impl<'a> Prepared<'a> {
     /// Room for as many rows of `k` elements as `bytes` holds.
-    pub(super) fn new(bytes: Span<'a, u8>, k: usize, form: Form) -> Self {
+    pub(super) fn new<I: Isa>(bytes: Span<'a, u8>, k: usize, form: Form) -> Self {
         let row_bytes = match form {
-            Form::Floats => scratch::float_row_bytes(k as u32),
-            Form::Codes | Form::FineCodes => scratch::quantized_row_bytes(k as u32),
+            Form::Floats => scratch::float_row_bytes(k as u32) as usize,
+            Form::Codes | Form::FineCodes => (k / LANES * Record::of::<I>().bytes).next_multiple_of(LINE_BYTES as usize),
         };
         Self {
             bytes,
-            row_bytes: row_bytes as usize,
+            row_bytes,
             k,
             form,
         }
@@ -91,40 +92,17 @@ impl<'a> Prepared<'a> {
         self.k
     }
 
-    /// Codes of a quantised row.
+    /// A quantised row.
     #[inline(always)]
-    pub(super) fn codes(&self, row: usize) -> Span<'a, i8> {
-        self.bytes.part(row * self.row_bytes, self.k).cast()
-    }
-
-    /// Scales of a quantised row, one per block.
-    #[inline(always)]
-    pub(super) fn scales(&self, row: usize) -> Span<'a, f32> {
-        self.section(row, 0).cast()
-    }
-
-    /// Sums of a quantised row's blocks: scale times sum of codes.
-    #[inline(always)]
-    pub(super) fn sums(&self, row: usize) -> Span<'a, f32> {
-        self.section(row, 1).cast()
-    }
-
-    /// Sums of the codes of a quantised row's blocks.
-    #[inline(always)]
-    pub(super) fn code_sums(&self, row: usize) -> Span<'a, i32> {
-        self.section(row, 2).cast()
+    pub(super) fn codes<I: Isa>(&self, row: usize) -> tiles::Row<'a> {
+        let bytes = self.bytes.part(row * self.row_bytes, self.row_bytes);
+        tiles::Row::new::<I>(bytes, self.k / LANES)
     }
 
     /// Elements of a float row, zeros up to a multiple of 32.
     #[inline(always)]
     pub(super) fn floats(&self, row: usize) -> Span<'a, f32> {
         self.bytes.part(row * self.row_bytes, self.row_bytes).cast()
-    }
-
-    #[inline(always)]
-    fn section(&self, row: usize, idx: usize) -> Span<'a, u8> {
-        let bytes = self.k / LANES * 4;
-        self.bytes.part(row * self.row_bytes + self.k + idx * bytes, bytes)
     }
 }
 
@@ -155,12 +133,8 @@ impl Prepare<'_> {
         };
         // Sums of 32 codes are exact in f32 in any order.
         let sum = I::sum(I::to_float(codes));
-        let target = self.to.codes(row).part(block * LANES, LANES);
-        // SAFETY: `part` has checked 32 bytes.
-        unsafe { I::store_i8(target.as_ptr(), codes) };
-        self.to.scales(row).set(block, scale);
-        self.to.sums(row).set(block, scale * sum);
-        self.to.code_sums(row).set(block, sum as i32);
+        let row = self.to.codes::<I>(row);
+        row.set::<I>(block, codes, scale, scale * sum, -8 * sum as i32);
         I::sub(x, I::mul(I::to_float(codes), I::splat(scale)))
     }
 }

@@ -212,7 +212,7 @@ impl Tiles {
             put_i::<I>(record, x);
         }
         // SAFETY: 1024 bytes of codes, and each row has 32 activations.
-        for x in unsafe { I::dot_tile_u8(codes.as_ptr(), rows, sums) } {
+        for x in unsafe { I::dot_tile_u8(codes.as_ptr(), rows, sums.map(|sum| -128 * sum)) } {
             put_i::<I>(record, x);
         }
     }

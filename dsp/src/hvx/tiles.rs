@@ -1,0 +1,243 @@
+//! Rows of weight tiles against prepared activations: the hottest loop, with its operands and its plain form.
+//!
+//! An activation row is prepared as one record per block of 32: the int8 codes, then scale, sum and offset, each stored
+//! [`Isa::SCALE_LANES`] times, so that a member whose splats compete with its multiplications loads them instead.
+//! Per tile and lane: `total += (weight scale * activation scale) * dot`, then for types with minima
+//! `total += minimum * activation sum`, tiles in order of k. The order and the roundings are part of the result, so
+//! blocks of 4, 3, 2 or 1 rows agree.
+
+use hexloom_abi::tile::TileLayout;
+
+use super::{Isa, LANES};
+use crate::tensor::Span;
+
+/// How a tiled type's codes become products.
+pub trait Codes {
+    /// Bits of a code: 4 or 8.
+    const BITS: usize;
+    /// What is taken from each unsigned code.
+    const ZERO_POINT: i32;
+    /// Whether minima lie behind the scales.
+    const MINIMUM: bool = false;
+}
+
+/// Codes 0 to 15 around 8.
+#[derive(Clone, Copy, Debug)]
+pub struct Q4_0;
+/// Codes 0 to 15 above a minimum.
+#[derive(Clone, Copy, Debug)]
+pub struct Q4_1;
+/// Codes 1 to 255 around 128.
+#[derive(Clone, Copy, Debug)]
+pub struct Q8_0;
+
+impl Codes for Q4_0 {
+    const BITS: usize = 4;
+    const ZERO_POINT: i32 = 8;
+}
+
+impl Codes for Q4_1 {
+    const BITS: usize = 4;
+    const ZERO_POINT: i32 = 0;
+    const MINIMUM: bool = true;
+}
+
+impl Codes for Q8_0 {
+    const BITS: usize = 8;
+    const ZERO_POINT: i32 = 128;
+}
+
+/// One group of 32 weight rows: the tiles' codes, then their scales and minima.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiles<'a> {
+    codes: Span<'a, u8>,
+    scales: Span<'a, u16>,
+    count: usize,
+}
+
+/// One prepared activation row of 32 codes a tile.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    records: Span<'a, u8>,
+}
+
+/// Where things lie in the record of one block, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The scale, f32.
+    pub scale: usize,
+    /// Scale times sum of codes, f32: what a minimum is multiplied with.
+    pub sum: usize,
+    /// -8 times the sum of codes, i32: what takes a zero point of 8 away.
+    pub offset: usize,
+    /// The whole record.
+    pub bytes: usize,
+}
+
+impl Record {
+    /// Records with each value stored `lanes` times.
+    pub const fn new(lanes: usize) -> Self {
+        let value = 4 * lanes;
+        let scale = if value > LANES { value } else { LANES };
+        Self {
+            scale,
+            sum: scale + value,
+            offset: scale + 2 * value,
+            bytes: scale + 3 * value,
+        }
+    }
+
+    /// The records of a member of the vector layer.
+    pub const fn of<I: Isa>() -> Self {
+        Self::new(I::SCALE_LANES)
+    }
+}
+
+impl<'a> Tiles<'a> {
+    /// The tiles of a group of rows in their wire layout.
+    ///
+    /// # Panics
+    /// When `group` is shorter than the layout says: a kernel's mistake, never input's.
+    pub fn new(group: Span<'a, u8>, layout: &TileLayout) -> Self {
+        let count = layout.k_tiles as usize;
+        Self {
+            codes: group.part(0, count * layout.code_bytes as usize),
+            scales: group
+                .part(layout.scales_offset as usize, count * layout.scale_bytes as usize)
+                .cast(),
+            count,
+        }
+    }
+
+    /// Tiles along k.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Codes of all tiles, `BITS * 128` bytes each.
+    #[inline(always)]
+    pub fn codes(&self) -> Span<'a, u8> {
+        self.codes
+    }
+
+    /// Scales of all tiles, 32 halves each, each followed by 32 minima for types that have them.
+    #[inline(always)]
+    pub fn scales(&self) -> Span<'a, u16> {
+        self.scales
+    }
+}
+
+impl<'a> Row<'a> {
+    /// The row of `count` records, on a boundary of 4 bytes.
+    ///
+    /// # Panics
+    /// When there are fewer bytes or they are not aligned: a kernel's mistake, never input's.
+    #[inline(always)]
+    pub fn new<I: Isa>(records: Span<'a, u8>, count: usize) -> Self {
+        let records = records.part(0, count * Record::of::<I>().bytes);
+        let _ = records.cast::<u32>();
+        Self { records }
+    }
+
+    /// All records.
+    #[inline(always)]
+    pub fn records(&self) -> Span<'a, u8> {
+        self.records
+    }
+
+    #[inline(always)]
+    fn record<I: Isa>(&self, block: usize) -> Span<'a, u8> {
+        let bytes = Record::of::<I>().bytes;
+        self.records.part(block * bytes, bytes)
+    }
+
+    #[inline(always)]
+    fn float<I: Isa>(&self, block: usize, at: usize) -> f32 {
+        self.record::<I>(block).part(at, 4).cast::<f32>().get(0)
+    }
+
+    /// The scale of a block.
+    #[inline(always)]
+    pub fn scale<I: Isa>(&self, block: usize) -> f32 {
+        self.float::<I>(block, Record::of::<I>().scale)
+    }
+
+    /// Scale times sum of codes of a block.
+    #[inline(always)]
+    pub fn sum<I: Isa>(&self, block: usize) -> f32 {
+        self.float::<I>(block, Record::of::<I>().sum)
+    }
+
+    /// What takes a zero point away from a block's dot product.
+    #[inline(always)]
+    pub fn offset<I: Isa, C: Codes>(&self, block: usize) -> i32 {
+        let record = self.record::<I>(block).part(Record::of::<I>().offset, 4);
+        record.cast::<i32>().get(0).wrapping_mul(C::ZERO_POINT / 8)
+    }
+
+    /// The codes of a block.
+    #[inline(always)]
+    pub fn codes<I: Isa>(&self, block: usize) -> Span<'a, i8> {
+        self.record::<I>(block).part(0, LANES).cast()
+    }
+
+    /// Stores the record of one block.
+    #[inline(always)]
+    pub fn set<I: Isa>(&self, block: usize, codes: I::I32, scale: f32, sum: f32, offset: i32) {
+        let record = self.record::<I>(block);
+        // SAFETY: a record begins with 32 bytes of codes.
+        unsafe { I::store_i8(record.as_ptr().cast(), codes) };
+        let at = Record::of::<I>();
+        for (at, value) in [(at.scale, scale), (at.sum, sum), (at.offset, f32::from_bits(offset as u32))] {
+            let place = record.part(at, 4 * I::SCALE_LANES).cast::<f32>();
+            if I::SCALE_LANES == LANES {
+                super::store::<I>(place, 0, I::splat(value));
+            } else {
+                place.set(0, value);
+            }
+        }
+    }
+}
+
+/// Dot products of one tile with the zero point removed.
+#[inline(always)]
+pub fn dots<I: Isa, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N], tile: usize) -> [I::I32; N] {
+    let bytes = C::BITS * 128;
+    let codes = tiles.codes.part(tile * bytes, bytes);
+    let act: [_; N] = core::array::from_fn(|row| rows[row].codes::<I>(tile).as_ptr().cast_const());
+    let start: [_; N] = core::array::from_fn(|row| rows[row].offset::<I, C>(tile));
+    if C::BITS == 4 {
+        // SAFETY: `part` has checked the tile's 512 bytes, `codes` 32 activations of each row, which lie on a boundary of
+        // 4 bytes because their row and the bytes of a record do.
+        unsafe { I::dot_tile_u4(codes.as_ptr(), act, start) }
+    } else {
+        // SAFETY: as above, with 1024 bytes.
+        unsafe { I::dot_tile_u8(codes.as_ptr(), act, start) }
+    }
+}
+
+/// The plain form of [`Isa::dot_rows`].
+#[inline(always)]
+pub(super) fn dot_rows<I: Isa, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [I::F32; N] {
+    let per_tile = LANES * (1 + C::MINIMUM as usize);
+    let mut totals = [I::splat(0.0); N];
+    for tile in 0..tiles.count {
+        let dots = dots::<I, C, N>(tiles, rows, tile);
+        let scales = tiles.scales.part(tile * per_tile, per_tile);
+        // SAFETY: a tile has at least 32 halves of scales, in the span checked above.
+        let scale = unsafe { I::load_f16(scales.as_ptr()) };
+        for ((total, row), dot) in totals.iter_mut().zip(rows).zip(dots) {
+            let scale = I::mul(scale, I::splat(row.scale::<I>(tile)));
+            *total = I::add(*total, I::mul(scale, I::to_float(dot)));
+        }
+        if C::MINIMUM {
+            // SAFETY: types with minima have 32 halves of them behind the scales, in the span checked above.
+            let minimum = unsafe { I::load_f16(scales.part(LANES, LANES).as_ptr()) };
+            for (total, row) in totals.iter_mut().zip(rows) {
+                *total = I::add(*total, I::mul(minimum, I::splat(row.sum::<I>(tile))));
+            }
+        }
+    }
+    totals
+}
