@@ -49,8 +49,9 @@ pub trait Platform: Sync {
     /// Called by each thread of the pool after its part of a fork, for counters that belong to threads.
     fn part_done(&self, _thread: usize) {}
 
-    /// Called before each op in test set-ups: lets the platform fill scratch with junk. Does nothing by default.
-    fn disturb_scratch(&self) {}
+    /// Called before each op with the bytes of scratch, from its start, that the op may use: a test set-up may fill them
+    /// with junk. Does nothing by default.
+    fn disturb_scratch(&self, _bytes: usize) {}
 }
 
 impl<P: Platform> Platform for &P {
@@ -87,7 +88,7 @@ impl<P: Platform> Platform for &P {
     fn part_done(&self, thread: usize) {
         (**self).part_done(thread);
     }
-    fn disturb_scratch(&self) {
-        (**self).disturb_scratch();
+    fn disturb_scratch(&self, bytes: usize) {
+        (**self).disturb_scratch(bytes);
     }
 }

@@ -8,13 +8,14 @@
 //! the transfer is done, because nothing says when the engine looks.
 //!
 //! Reading order: this file, [`descriptor`] (what the hardware reads), [`split`] (transfers beyond its limits), [`ring`]
-//! (an engine out of descriptors), `device` (the instructions).
+//! (an engine out of descriptors), `device` (the instructions), [`stream`] (what kernels read from).
 
 pub mod descriptor;
 #[cfg(target_arch = "hexagon")]
 pub mod device;
 pub mod ring;
 pub mod split;
+pub mod stream;
 
 use hexloom_abi::Status;
 

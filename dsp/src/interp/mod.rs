@@ -4,22 +4,22 @@
 //! shared memory, parse the copy, resolve buffers, then per op: rules, operands, kernel, profile. The first failure ends
 //! the batch; its op index and status go into the reply.
 
+mod lookahead;
+mod op;
 mod operands;
 mod written;
 
 use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, START_REFERENCE};
 use hexloom_abi::view::ParseError;
-use hexloom_abi::{
-    BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpDesc, OpProfile, StartRequest, Status, scratch,
-    support,
-};
+use hexloom_abi::{BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpProfile, StartRequest, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::kernels::{Context, KernelSet};
-use crate::mapping::{Addresses, MappingTable, PinnedBuffer};
+use crate::kernels::KernelSet;
+use crate::mapping::{MappingTable, PinnedBuffer};
 use crate::platform::Platform;
 use crate::pool::{Fork, Pool};
 use crate::tensor::Span;
+use op::OpRunner;
 use written::WrittenRanges;
 
 /// One packet from the queue.
@@ -173,7 +173,11 @@ impl<'a, P: Platform> Session<'a, P> {
                 op_idx: NO_OP,
                 detail: error.buffer_idx,
             })?;
-        for (op_idx, desc) in (0u32..).zip(view.ops()) {
+        // SAFETY: `view` was checked by `parse`, `addresses` come from mappings at least as large as its buffers, which stay
+        // until the next batch resolves, and a session whose transfers fail is poisoned and resolves no more. Scratch
+        // belongs to the session.
+        let runner = unsafe { OpRunner::new(self.pool, self.limits.kernels, view, &addresses, self.scratch) };
+        let ran = (0u32..).zip(view.ops()).try_for_each(|(op_idx, desc)| {
             let at = BatchProgress {
                 seq: request.seq,
                 op_idx,
@@ -185,13 +189,7 @@ impl<'a, P: Platform> Session<'a, P> {
                 size_of::<BatchProgress>() as u64,
             );
             let before = (platform.cycles(), platform.nanos(), platform.packets());
-            let runner = OpRunner {
-                pool: self.pool,
-                kernels: self.limits.kernels,
-                scratch: self.scratch,
-                addresses: &addresses,
-            };
-            let result = runner.run(&view, desc, &mut self.written);
+            let result = runner.run(op_idx as usize, &mut self.written);
             if request.flags & REQUEST_PROFILE != 0 {
                 let status = result.as_ref().err().map_or(Status::Ok, |failure| failure.status);
                 let profile = OpProfile {
@@ -208,7 +206,11 @@ impl<'a, P: Platform> Session<'a, P> {
             }
             result.map_err(|failure| Failure { op_idx, ..failure })?;
             progress.n_ops_done += 1;
-        }
+            Ok(())
+        });
+        // Of a failed batch, too, nothing may be in flight when its mappings go.
+        let finished = runner.finish();
+        ran.and(finished)?;
         if request.flags & REQUEST_PROFILE != 0 {
             let bytes = layout.traces_offset - layout.profiles_offset;
             platform.clean(block.address + layout.profiles_offset, bytes);
@@ -246,47 +248,6 @@ impl<P> Session<'_, P> {
         P: Platform,
     {
         self.mappings.clear(self.pool.platform());
-    }
-}
-
-/// What one op runs on.
-struct OpRunner<'a, 'b, P> {
-    pool: &'a Pool<P>,
-    kernels: KernelSet,
-    scratch: Span<'a, u8>,
-    addresses: &'b Addresses,
-}
-
-impl<P: Platform> OpRunner<'_, '_, P> {
-    fn run(&self, view: &BatchView<'_>, desc: &OpDesc, written: &mut WrittenRanges) -> Result<(), Failure> {
-        let fail = |status| {
-            move |detail| Failure {
-                status,
-                op_idx: NO_OP,
-                detail,
-            }
-        };
-        let op = view.op(desc).map_err(|status| fail(status)(0))?;
-        support::check(&op).map_err(|refusal| fail(Status::Unsupported)(refusal.detail()))?;
-        scratch::check(&op, self.pool.n_threads(), self.scratch.len() as u64)
-            .map_err(|refusal| fail(Status::ScratchTooSmall)(refusal.detail()))?;
-        operands::check_overlap(view, desc, &op).map_err(fail(Status::Invalid))?;
-        let platform = self.pool.platform();
-        // Destinations too: a store into a line whose other bytes are stale here would send those back with it.
-        for tensor in desc.srcs.iter().chain(&desc.dsts).filter_map(|&idx| view.operand(idx)) {
-            written.before_use(platform, tensor, self.addresses);
-        }
-        // SAFETY: `view` was checked by `parse`, and `addresses` come from mappings at least as large as its buffers,
-        // which stay until the next batch resolves.
-        let args = unsafe { operands::resolve(view, desc, op, self.addresses) };
-        platform.disturb_scratch();
-        let cx = Context::new(self.pool, self.scratch);
-        let result = self.kernels.run(&cx, &args);
-        // A kernel that failed may have written a part, which must not come out of the cache at some later time.
-        for tensor in desc.dsts.iter().filter_map(|&idx| view.operand(idx)) {
-            written.after_write(platform, tensor, self.addresses);
-        }
-        result.map_err(|status| fail(status)(0))
     }
 }
 

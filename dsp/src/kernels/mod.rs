@@ -16,6 +16,7 @@ mod get_rows;
 mod matmul;
 mod matmul_float;
 mod matmul_split;
+mod matmul_stream;
 mod matmul_tiled;
 mod norm;
 mod quantize;
@@ -37,6 +38,7 @@ use crate::pool::{Fork, Work};
 use crate::tensor::{Plain, Span, Tensor};
 
 pub use dispatch::KernelSet;
+pub use matmul_stream::{Constants, Streaming};
 
 /// One op with its operands resolved.
 pub struct OpArgs<'a> {
@@ -51,11 +53,12 @@ pub struct OpArgs<'a> {
 /// Element-wise results that one thread makes in about the time that waking another takes.
 const SMALL_ELEMS: u64 = 2048;
 
-/// What an op function runs on: threads and scratch memory.
+/// What an op function runs on: threads, scratch memory, and streams where there are.
 pub struct Context<'a> {
     pool: &'a dyn Fork,
     scratch: Span<'a, u8>,
     used: Cell<usize>,
+    streaming: Option<Streaming<'a>>,
 }
 
 impl<'a> OpArgs<'a> {
@@ -82,7 +85,13 @@ impl<'a> Context<'a> {
             pool,
             scratch,
             used: Cell::new(0),
+            streaming: None,
         }
+    }
+
+    /// The same with weights that DMA may bring.
+    pub fn streaming(self, streaming: Option<Streaming<'a>>) -> Self {
+        Self { streaming, ..self }
     }
 
     /// Runs all parts of a kernel on instruction set `I`.
