@@ -5,8 +5,8 @@
 //! the border in [`interp`]; kernels see only [`Tensor`]s whose extents were checked there.
 //!
 //! Reading order: [`interp`] (one request from arrival to reply), [`mapping`] (`reuse_buf`), [`kernels`] (dispatch and
-//! one file per op), [`hvx`] (the vector layer that kernels are written in), [`hmx`] (the matrix unit), [`real`] (f64 for references), [`pool`]
-//! (threads), [`platform`].
+//! one file per op), [`hvx`] (the vector layer that kernels are written in), [`hmx`] (the matrix unit), [`real`] (f64 for
+//! references), [`pool`] (threads), [`platform`], [`dma`] (transfers beside the threads), [`trace`].
 #![no_std]
 // The intrinsics exist; only their stability is pending. PCs build on stable.
 #![cfg_attr(
@@ -18,6 +18,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod dma;
 pub mod hmx;
 pub mod hvx;
 pub mod interp;
@@ -28,6 +29,7 @@ pub mod platform;
 pub mod pool;
 pub mod real;
 pub mod tensor;
+pub mod trace;
 
 pub use interp::{Session, SessionLimits};
 pub use kernels::KernelSet;

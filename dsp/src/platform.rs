@@ -2,6 +2,8 @@
 
 use hexloom_abi::{BufferDesc, Status};
 
+use crate::dma::Engine;
+
 /// A buffer made visible to the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
@@ -44,11 +46,17 @@ pub trait Platform: Sync {
         false
     }
 
+    /// The engine that moves weights into scratch; without one kernels read them where they lie, with the same bits.
+    fn dma(&self) -> Option<&dyn Engine> {
+        None
+    }
+
     /// Called by each thread of the pool after its part of a fork, for counters that belong to threads.
     fn part_done(&self, _thread: usize) {}
 
-    /// Called before each op in test set-ups: lets the platform fill scratch with junk. Does nothing by default.
-    fn disturb_scratch(&self) {}
+    /// Called before each op with the bytes of scratch, from its start, that the op may use: a test set-up may fill them
+    /// with junk. Does nothing by default.
+    fn disturb_scratch(&self, _bytes: usize) {}
 }
 
 impl<P: Platform> Platform for &P {
@@ -82,10 +90,13 @@ impl<P: Platform> Platform for &P {
     fn has_matrix_unit(&self) -> bool {
         (**self).has_matrix_unit()
     }
+    fn dma(&self) -> Option<&dyn Engine> {
+        (**self).dma()
+    }
     fn part_done(&self, thread: usize) {
         (**self).part_done(thread);
     }
-    fn disturb_scratch(&self) {
-        (**self).disturb_scratch();
+    fn disturb_scratch(&self, bytes: usize) {
+        (**self).disturb_scratch(bytes);
     }
 }

@@ -41,9 +41,11 @@ pub fn check(op: &Op, n_threads: u32, scratch_bytes: u64) -> Result<(), Unsuppor
 }
 
 /// Bytes of one activation row prepared for a quantised weight, at most: per 32 elements a vector for the int8 codes and one
-/// each for scale, sum and offset. Kernels that need no vectors of equal lanes take less and do more rows at a time.
+/// each for scale, sum and offset, and a line for the row. Kernels that need no vectors of equal lanes take less and do more rows at a time.
 pub fn quantized_row_bytes(k: u32) -> u64 {
-    u64::from(k / 32).saturating_mul(4 * LINE_BYTES)
+    u64::from(k / 32)
+        .saturating_mul(4 * LINE_BYTES)
+        .saturating_add(LINE_BYTES)
 }
 
 /// Activation rows up to which 8-bit weights meet two int8 terms instead of one.

@@ -59,6 +59,11 @@ pub(crate) fn take_over<'a, I: Isa>(
     Ok(())
 }
 
+/// Whether the unit serves a product, if scratch holds what it needs.
+pub(crate) fn serves(product: &Product<'_>, x: &Tensor<'_>) -> bool {
+    Form::of(product, x).is_some()
+}
+
 fn groups_of(product: &Product<'_>) -> usize {
     product.weight.ne()[1].div_ceil(TILE)
 }

@@ -6,6 +6,9 @@
 //! `total += minimum * activation sum`, tiles in order of k. The order and the roundings are part of the result, so
 //! blocks of 4, 3, 2 or 1 rows agree.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use hexloom_abi::limits::LINE_BYTES;
 use hexloom_abi::tile::TileLayout;
 
 use super::{Isa, LANES};
@@ -59,6 +62,8 @@ pub struct Tiles<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     records: Span<'a, u8>,
+    /// Not 0 once a block with an infinity or a NaN was met.
+    odd: &'a AtomicU32,
 }
 
 /// Where things lie in the record of one block, in bytes.
@@ -128,15 +133,36 @@ impl<'a> Tiles<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The row of `count` records, on a boundary of 4 bytes.
+    /// The row of `count` records and a word behind them, on a boundary of 4 bytes.
     ///
     /// # Panics
     /// When there are fewer bytes or they are not aligned: a kernel's mistake, never input's.
     #[inline(always)]
-    pub fn new<I: Isa>(records: Span<'a, u8>, count: usize) -> Self {
-        let records = records.part(0, count * Record::of::<I>().bytes);
-        let _ = records.cast::<u32>();
-        Self { records }
+    pub fn new<I: Isa>(bytes: Span<'a, u8>, count: usize) -> Self {
+        let end = count * Record::of::<I>().bytes;
+        let odd = bytes.part(end, 4).cast::<u32>();
+        Self {
+            records: bytes.part(0, end),
+            // SAFETY: `part` and `cast` have checked bounds and alignment, and the word is only used by this type.
+            odd: unsafe { AtomicU32::from_ptr(odd.as_ptr()) },
+        }
+    }
+
+    /// Bytes of a row of `count` records.
+    pub const fn bytes<I: Isa>(count: usize) -> usize {
+        (count * Record::of::<I>().bytes + 4).next_multiple_of(LINE_BYTES as usize)
+    }
+
+    /// Before any block is set.
+    #[inline(always)]
+    pub fn begin(&self) {
+        self.odd.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether every block that was set is finite.
+    #[inline(always)]
+    pub fn is_finite(&self) -> bool {
+        self.odd.load(Ordering::Relaxed) == 0
     }
 
     /// All records.
@@ -182,9 +208,12 @@ impl<'a> Row<'a> {
         self.record::<I>(block).part(0, LANES).cast()
     }
 
-    /// Stores the record of one block.
+    /// Stores the record of one block; a scale of NaN makes the row one that is not finite.
     #[inline(always)]
     pub fn set<I: Isa>(&self, block: usize, codes: I::I32, scale: f32, sum: f32, offset: i32) {
+        if scale.is_nan() {
+            self.odd.store(1, Ordering::Relaxed);
+        }
         let record = self.record::<I>(block);
         // SAFETY: a record begins with 32 bytes of codes.
         unsafe { I::store_i8(record.as_ptr().cast(), codes) };

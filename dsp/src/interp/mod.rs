@@ -4,24 +4,30 @@
 //! shared memory, parse the copy, resolve buffers, then per op: rules, operands, kernel, profile. The first failure ends
 //! the batch; its op index and status go into the reply.
 
+mod lookahead;
+mod op;
 mod operands;
 mod written;
 
-use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
+use hexloom_abi::message::{
+    NO_OP, REQUEST_PROFILE, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE,
+};
+use hexloom_abi::profile::{TRACE_CACHE, TRACE_MAP};
 use hexloom_abi::view::ParseError;
 use hexloom_abi::{
-    BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpDesc, OpProfile, Opcode, StartRequest, Status,
-    scratch, support,
+    BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpProfile, Opcode, StartRequest, Status,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::hmx::{MatrixUse, UnitKind};
-use crate::kernels::{Context, KernelSet};
+use crate::kernels::KernelSet;
 use crate::log;
-use crate::mapping::{Addresses, MappingTable, PinnedBuffer};
+use crate::mapping::{MappingTable, PinnedBuffer};
 use crate::platform::Platform;
 use crate::pool::{Fork, Pool};
 use crate::tensor::Span;
+use crate::trace::TraceRows;
+use op::OpRunner;
 use written::WrittenRanges;
 
 /// One packet from the queue.
@@ -72,6 +78,8 @@ pub struct Session<'a, P> {
     descriptors: &'a mut [u8],
     scratch: Span<'a, u8>,
     written: WrittenRanges,
+    /// Rows of the traced batch being worked on: address and bytes.
+    traced: Option<(u64, u64)>,
 }
 
 /// How far a batch came.
@@ -120,6 +128,7 @@ impl<'a, P: Platform> Session<'a, P> {
             descriptors,
             scratch,
             written: WrittenRanges::default(),
+            traced: None,
         }
     }
 
@@ -145,7 +154,13 @@ impl<'a, P: Platform> Session<'a, P> {
             }
         };
         let platform = self.pool.platform();
+        self.pool.mark(0, TRACE_CACHE, false);
         self.written.clean_all(platform);
+        self.pool.mark(0, TRACE_CACHE, true);
+        if let Some((address, bytes)) = self.traced.take() {
+            reply.n_traces = self.pool.trace().close();
+            platform.clean(address, bytes);
+        }
         reply.n_ops_done = progress.n_ops_done;
         reply.n_maps = self.mappings.n_maps().wrapping_sub(maps_before);
         reply.cycles_start = cycles_start;
@@ -177,6 +192,9 @@ impl<'a, P: Platform> Session<'a, P> {
             return Err(message_failure(Status::Poisoned));
         }
         let (request, block, layout) = self.check_message(packet).map_err(message_failure)?;
+        if request.flags & REQUEST_TRACE != 0 {
+            self.open_trace(&request, &block, &layout);
+        }
         let n_bytes = layout.progress_offset as usize;
         let Some(copy) = self.descriptors.get_mut(..n_bytes) else {
             return Err(message_failure(Status::TooMany));
@@ -192,34 +210,40 @@ impl<'a, P: Platform> Session<'a, P> {
             address: block.address - block.offset,
             bytes: self.limits.pinned_bytes,
         };
-        let addresses = self
-            .mappings
-            .resolve(platform, view.buffers(), pinned)
-            .map_err(|error| Failure {
-                status: error.status,
-                op_idx: NO_OP,
-                detail: error.buffer_idx,
-            })?;
-        for (op_idx, desc) in (0u32..).zip(view.ops()) {
+        self.pool.mark(0, TRACE_MAP, false);
+        let addresses = self.mappings.resolve(platform, view.buffers(), pinned);
+        self.pool.mark(0, TRACE_MAP, true);
+        let addresses = addresses.map_err(|error| Failure {
+            status: error.status,
+            op_idx: NO_OP,
+            detail: error.buffer_idx,
+        })?;
+        // SAFETY: `view` was checked by `parse`, `addresses` come from mappings at least as large as its buffers, which stay
+        // until the next batch resolves, and a session whose transfers fail is poisoned and resolves no more. Scratch
+        // belongs to the session.
+        let runner = unsafe {
+            OpRunner::new(
+                self.pool,
+                (self.limits.kernels, self.unit),
+                view,
+                &addresses,
+                self.scratch,
+            )
+        };
+        let ran = (0u32..).zip(view.ops()).try_for_each(|(op_idx, desc)| {
             let at = BatchProgress {
                 seq: request.seq,
                 op_idx,
                 ..BatchProgress::default()
             };
+            self.pool.trace().set_op(op_idx);
             write_block(&block, layout.progress_offset, &at);
             platform.clean(
                 block.address + layout.progress_offset,
                 size_of::<BatchProgress>() as u64,
             );
             let before = (platform.cycles(), platform.nanos(), platform.packets());
-            let runner = OpRunner {
-                pool: self.pool,
-                kernels: self.limits.kernels,
-                unit: self.unit,
-                scratch: self.scratch,
-                addresses: &addresses,
-            };
-            let result = runner.run(&view, desc, &mut self.written);
+            let result = runner.run(op_idx as usize, &mut self.written);
             if request.flags & REQUEST_PROFILE != 0 {
                 let status = result.as_ref().err().map_or(Status::Ok, |failure| failure.status);
                 let profile = OpProfile {
@@ -240,12 +264,29 @@ impl<'a, P: Platform> Session<'a, P> {
                 Failure { op_idx, ..failure }
             })?;
             progress.n_ops_done += 1;
-        }
+            Ok(())
+        });
+        // Of a failed batch, too, nothing may be in flight when its mappings go.
+        let finished = runner.finish();
+        ran.and(finished)?;
         if request.flags & REQUEST_PROFILE != 0 {
             let bytes = layout.traces_offset - layout.profiles_offset;
             platform.clean(block.address + layout.profiles_offset, bytes);
         }
         Ok(())
+    }
+
+    fn open_trace(&mut self, request: &BatchRequest, block: &BlockRef, layout: &BlockLayout) {
+        let rows = TraceRows {
+            address: block.address + layout.traces_offset,
+            row_bytes: layout.trace_row_bytes,
+            n_rows: request.n_threads,
+            n_records: request.n_traces,
+        };
+        self.traced = Some((rows.address, rows.row_bytes * u64::from(rows.n_rows)));
+        // SAFETY: `check_message` has found the block at least as long as its layout, which has room for the rows, on lines
+        // of their own; `serve` closes the trace before the reply.
+        unsafe { self.pool.trace().open(rows) };
     }
 
     /// Checks the message against itself and its block against the pinned buffer, before any address is computed.
@@ -278,48 +319,6 @@ impl<P> Session<'_, P> {
         P: Platform,
     {
         self.mappings.clear(self.pool.platform());
-    }
-}
-
-/// What one op runs on.
-struct OpRunner<'a, 'b, P> {
-    pool: &'a Pool<P>,
-    kernels: KernelSet,
-    unit: Option<UnitKind>,
-    scratch: Span<'a, u8>,
-    addresses: &'b Addresses,
-}
-
-impl<P: Platform> OpRunner<'_, '_, P> {
-    fn run(&self, view: &BatchView<'_>, desc: &OpDesc, written: &mut WrittenRanges) -> Result<(), Failure> {
-        let fail = |status| {
-            move |detail| Failure {
-                status,
-                op_idx: NO_OP,
-                detail,
-            }
-        };
-        let op = view.op(desc).map_err(|status| fail(status)(0))?;
-        support::check(&op).map_err(|refusal| fail(Status::Unsupported)(refusal.detail()))?;
-        scratch::check(&op, self.pool.n_threads(), self.scratch.len() as u64)
-            .map_err(|refusal| fail(Status::ScratchTooSmall)(refusal.detail()))?;
-        operands::check_overlap(view, desc, &op).map_err(fail(Status::Invalid))?;
-        let platform = self.pool.platform();
-        // Destinations too: a store into a line whose other bytes are stale here would send those back with it.
-        for tensor in desc.srcs.iter().chain(&desc.dsts).filter_map(|&idx| view.operand(idx)) {
-            written.before_use(platform, tensor, self.addresses);
-        }
-        // SAFETY: `view` was checked by `parse`, and `addresses` come from mappings at least as large as its buffers,
-        // which stay until the next batch resolves.
-        let args = unsafe { operands::resolve(view, desc, op, self.addresses) };
-        platform.disturb_scratch();
-        let cx = Context::new(self.pool, self.scratch).with_unit(self.unit);
-        let result = self.kernels.run(&cx, &args);
-        // A kernel that failed may have written a part, which must not come out of the cache at some later time.
-        for tensor in desc.dsts.iter().filter_map(|&idx| view.operand(idx)) {
-            written.after_write(platform, tensor, self.addresses);
-        }
-        result.map_err(|status| fail(status)(0))
     }
 }
 

@@ -57,7 +57,7 @@ fn operands<'v>(view: &'v BatchView<'_>, indices: &'v [u16]) -> impl Iterator<It
 }
 
 /// Whether two tensors' byte ranges touch. Ranges, not element sets: interleaved views count as overlapping.
-fn overlaps(a: &TensorDesc, b: &TensorDesc) -> bool {
+pub(super) fn overlaps(a: &TensorDesc, b: &TensorDesc) -> bool {
     a.buffer_idx == b.buffer_idx
         && a.bytes != 0
         && b.bytes != 0

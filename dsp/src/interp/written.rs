@@ -66,6 +66,12 @@ impl WrittenRanges {
         let _ = self.ranges.insert(at.min(self.ranges.len()), (start, end));
     }
 
+    /// Whether this batch wrote bytes of `tensor`, or bytes on a line with them, that are not cleaned yet.
+    pub(super) fn touches(&self, tensor: &TensorDesc, addresses: &Addresses) -> bool {
+        let touches = |(start, end)| self.ranges.iter().any(|&(from, to)| from < end && start < to);
+        lines(tensor, addresses).is_some_and(touches)
+    }
+
     /// Cleans everything and forgets it.
     pub(super) fn clean_all<P: Platform>(&mut self, platform: &P) {
         for &(from, to) in &self.ranges {

@@ -102,6 +102,12 @@ impl Split {
         }
     }
 
+    /// The first unit behind `idx` that reads another group, or the same one again later.
+    #[inline(always)]
+    pub(super) fn next_group(&self, idx: usize) -> usize {
+        (idx / self.shares + 1) * self.shares
+    }
+
     /// Weight matrices that the rows meet.
     #[inline(always)]
     fn n_runs(&self) -> usize {

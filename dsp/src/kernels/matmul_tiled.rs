@@ -10,23 +10,36 @@ use super::matmul_split::{ROW_BLOCK, Unit};
 use super::quantize::{Form, Prepared};
 use crate::hvx::Isa;
 use crate::hvx::tiles::{Codes, Q4_0, Q4_1, Q8_0, Tiles};
+use crate::tensor::Span;
 
-/// Computes one unit; prepared row 0 is activation row `first`.
+/// Computes one unit from the bytes of its group; prepared row 0 is activation row `first`.
 #[inline(always)]
-pub(super) fn tiled_unit<I: Isa>(product: &Product<'_>, rows: &Prepared<'_>, first: usize, unit: &Unit) {
+pub(super) fn tiled_unit<I: Isa>(
+    product: &Product<'_>,
+    group: Span<'_, u8>,
+    rows: &Prepared<'_>,
+    first: usize,
+    unit: &Unit,
+) {
     match product.weight.dtype() {
-        DType::Q4_0 => unit_of::<I, Q4_0>(product, rows, first, unit),
-        DType::Q4_1 => unit_of::<I, Q4_1>(product, rows, first, unit),
-        _ => unit_of::<I, Q8_0>(product, rows, first, unit),
+        DType::Q4_0 => unit_of::<I, Q4_0>(product, group, rows, first, unit),
+        DType::Q4_1 => unit_of::<I, Q4_1>(product, group, rows, first, unit),
+        _ => unit_of::<I, Q8_0>(product, group, rows, first, unit),
     }
 }
 
 #[inline(always)]
-fn unit_of<I: Isa, C: Codes>(product: &Product<'_>, rows: &Prepared<'_>, first: usize, unit: &Unit) {
+fn unit_of<I: Isa, C: Codes>(
+    product: &Product<'_>,
+    group: Span<'_, u8>,
+    rows: &Prepared<'_>,
+    first: usize,
+    unit: &Unit,
+) {
     let Some(layout) = TileLayout::new(product.weight.dtype(), rows.k() as u32) else {
         return;
     };
-    let tiles = Tiles::new(product.weight.tile_group(unit.group, unit.matrix), &layout);
+    let tiles = Tiles::new(group, &layout);
     let mut row = unit.rows.start;
     while rows.form() == Form::FineCodes && row < unit.rows.end {
         let [whole, rest] = block::<I, C, 2>(&tiles, rows, 2 * (row - first));

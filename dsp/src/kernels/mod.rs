@@ -16,6 +16,7 @@ mod get_rows;
 pub(crate) mod matmul;
 mod matmul_float;
 pub(crate) mod matmul_split;
+mod matmul_stream;
 mod matmul_tiled;
 mod norm;
 pub(crate) mod quantize;
@@ -31,6 +32,7 @@ use core::cell::Cell;
 
 use hexloom_abi::Status;
 use hexloom_abi::op::{Op, Shape};
+use hexloom_abi::profile::TRACE_KERNEL;
 
 use crate::hmx::UnitKind;
 use crate::hvx::{Isa, Kernel, Part};
@@ -38,6 +40,7 @@ use crate::pool::{Fork, Work};
 use crate::tensor::{Plain, Span, Tensor};
 
 pub use dispatch::KernelSet;
+pub use matmul_stream::{Constants, Streaming};
 
 /// One op with its operands resolved.
 pub struct OpArgs<'a> {
@@ -52,12 +55,13 @@ pub struct OpArgs<'a> {
 /// Element-wise results that one thread makes in about the time that waking another takes.
 const SMALL_ELEMS: u64 = 2048;
 
-/// What an op function runs on: threads, scratch memory, and the matrix unit if it is used.
+/// What an op function runs on: threads, scratch memory, the matrix unit if it is used, and streams where there are.
 pub struct Context<'a> {
     pool: &'a dyn Fork,
     unit: Option<UnitKind>,
     scratch: Span<'a, u8>,
     used: Cell<usize>,
+    streaming: Option<Streaming<'a>>,
 }
 
 impl<'a> OpArgs<'a> {
@@ -85,6 +89,7 @@ impl<'a> Context<'a> {
             unit: None,
             scratch,
             used: Cell::new(0),
+            streaming: None,
         }
     }
 
@@ -96,6 +101,11 @@ impl<'a> Context<'a> {
     /// The matrix unit in use.
     pub(crate) fn unit(&self) -> Option<UnitKind> {
         self.unit
+    }
+
+    /// The same with weights that DMA may bring.
+    pub fn streaming(self, streaming: Option<Streaming<'a>>) -> Self {
+        Self { streaming, ..self }
     }
 
     /// Runs all parts of a kernel on instruction set `I`.
@@ -111,7 +121,9 @@ impl<'a> Context<'a> {
         if self.pool.is_poisoned() {
             return Err(Status::Poisoned);
         }
+        self.pool.mark(0, TRACE_KERNEL, false);
         I::invoke(kernel, Part { idx: 0, count: 1 });
+        self.pool.mark(0, TRACE_KERNEL, true);
         Ok(())
     }
 

@@ -6,11 +6,10 @@
 //! Blocks below [`SMALLEST`] count as zero; a block with an infinity or a NaN gets a NaN scale, so the results that
 //! depend on it are NaN.
 
-use hexloom_abi::limits::LINE_BYTES;
 use hexloom_abi::scratch;
 
 use super::rows::Row;
-use crate::hvx::tiles::{self, Record};
+use crate::hvx::tiles;
 use crate::hvx::{self, Isa, Kernel, LANES, Part, math};
 use crate::tensor::{Span, Tensor};
 
@@ -65,9 +64,7 @@ impl<'a> Prepared<'a> {
     pub(super) fn new<I: Isa>(bytes: Span<'a, u8>, k: usize, form: Form) -> Self {
         let row_bytes = match form {
             Form::Floats => scratch::float_row_bytes(k as u32) as usize,
-            Form::Codes | Form::FineCodes => {
-                (k / LANES * Record::of::<I>().bytes).next_multiple_of(LINE_BYTES as usize)
-            }
+            Form::Codes | Form::FineCodes => tiles::Row::bytes::<I>(k / LANES),
         };
         Self {
             bytes,
@@ -99,6 +96,15 @@ impl<'a> Prepared<'a> {
     pub(super) fn codes<I: Isa>(&self, row: usize) -> tiles::Row<'a> {
         let bytes = self.bytes.part(row * self.row_bytes, self.row_bytes);
         tiles::Row::new::<I>(bytes, self.k / LANES)
+    }
+
+    /// Before any of the first `count` activation rows is prepared.
+    pub(super) fn begin<I: Isa>(&self, count: usize) {
+        if self.form != Form::Floats {
+            for row in 0..count * self.form.terms() {
+                self.codes::<I>(row).begin();
+            }
+        }
     }
 
     /// Elements of a float row, zeros up to a multiple of 32.

@@ -223,7 +223,7 @@ pub(crate) fn check(case: &Case) {
         }
         let first = first.expect("an op that needs no more scratch than tests give");
         if has_unit_kernel(op.opcode) {
-            check_unit(case, &op, &mut scratch, twice, &wanted, &first);
+            check_unit(case, &op, &mut scratch, (sets, twice), wanted, &first);
         }
     }
 }
@@ -238,13 +238,20 @@ fn has_unit_kernel(opcode: Opcode) -> bool {
 
 /// Runs a case with the matrix unit's model: whether the unit or the vector kernels serve it depends on op and scratch
 /// alone, either always gives the same bits.
-fn check_unit(case: &Case, op: &Op, scratch: &mut Scratch, twice: bool, wanted: &[Array], vector: &[Array]) {
+fn check_unit(
+    case: &Case,
+    op: &Op,
+    scratch: &mut Scratch,
+    (sets, twice): (&[KernelSet], bool),
+    wanted: &[Array],
+    vector: &[Array],
+) {
     let mut served: Vec<Option<Array>> = wanted.iter().map(|_| None).collect();
     for scratch_bytes in scratch_sizes(op, UNIT_THREADS[1]) {
         let mut first: Option<Vec<Array>> = None;
         for n_threads in UNIT_THREADS {
             with_pool(n_threads, |pool| {
-                for set in kernel_sets() {
+                for &set in sets {
                     let overlap = Overlap { inplace: None, twice };
                     let way = format!(
                         "{} {set:?} and the matrix unit on {n_threads} threads, {scratch_bytes} bytes of scratch",

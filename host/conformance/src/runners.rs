@@ -1,10 +1,11 @@
 //! The runners of each transport: what must not change a result.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hexloom::{MatrixUnit, OpenError, SessionOptions};
 use hexloom_emu::{EmuOptions, EmuTransport};
-use hexloom_sim::{KernelSet, SimOptions, SimTransport};
+use hexloom_sim::{DmaOptions, KernelSet, SimOptions, SimTransport};
 
 use crate::suite::{Runner, Suite};
 
@@ -130,4 +131,46 @@ fn reference() -> Result<Runner, OpenError> {
         ..SessionOptions::default()
     };
     Runner::open("sim reference", Arc::new(SimTransport::default()), options)
+}
+
+/// The simulator with weights by DMA: an engine of each generation, quick, slow, late and out of order, one to four threads
+/// and little scratch memory, all compared bit for bit with direct reads.
+pub fn dma() -> Result<Suite, OpenError> {
+    let open = |name: &str, n_threads, scratch_bytes, dma, reference| {
+        let transport = SimTransport::new(SimOptions {
+            n_threads,
+            scratch_bytes,
+            junk_scratch: true,
+            dma,
+            ..SimOptions::default()
+        });
+        let options = SessionOptions {
+            reference,
+            ..SessionOptions::default()
+        };
+        Runner::open(name, Arc::new(transport), options)
+    };
+    let of = |arch| DmaOptions {
+        arch,
+        ..DmaOptions::default()
+    };
+    let slow = DmaOptions {
+        transfer_time: Duration::from_micros(20),
+        ..of(81)
+    };
+    let runners = vec![
+        open("sim", 2, 8 << 20, None, false)?,
+        open("sim+dma 1 thread", 1, 8 << 20, Some(of(73)), false)?,
+        open("sim+dma 2 threads", 2, 8 << 20, Some(of(79)), false)?,
+        open("sim+dma 3 threads, late", 3, 8 << 20, Some(DmaOptions::harsh()), false)?,
+        open("sim+dma 4 threads, slow", 4, 8 << 20, Some(slow), false)?,
+        open(
+            "sim+dma 256 KiB scratch, late",
+            3,
+            256 << 10,
+            Some(DmaOptions::harsh()),
+            false,
+        )?,
+    ];
+    Ok(Suite::new(open("sim reference", 1, 8 << 20, None, true)?, runners))
 }

@@ -21,7 +21,9 @@ fn sum_of(session: &Session, buffers: &[Buffer]) -> (PreparedGraph, TensorId) {
     let mut sum = None;
     for buffer in buffers {
         for at in PLACES {
-            let x = graph.placed(buffer.name(), DType::F32, [32, 1, 1, 1], buffer, at).unwrap();
+            let x = graph
+                .placed(buffer.name(), DType::F32, [32, 1, 1, 1], buffer, at)
+                .unwrap();
             sum = Some(match sum {
                 Some(sum) => graph.add("sum", sum, x).unwrap(),
                 None => x,
@@ -56,7 +58,9 @@ fn more_than_the_window_holds() {
         }
         for ((prepared, sum), range) in &mut parts {
             prepared.run().unwrap();
-            let values = range.clone().flat_map(|idx| [0, 1].map(|place| value(round, idx, place)));
+            let values = range
+                .clone()
+                .flat_map(|idx| [0, 1].map(|place| value(round, idx, place)));
             let wanted: f32 = values.sum();
             assert_eq!(prepared.floats(*sum).unwrap(), [wanted; 32], "round {round}, {range:?}");
         }

@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 use crate::SimOptions;
 use crate::connection::{Channel, Event};
 use crate::memory::DspMapping;
-use crate::platform::{Death, JunkScratch, KnownMemory, SimPlatform, lock};
+use crate::platform::{Death, KnownMemory, ScratchMemory, SimPlatform, lock};
 
 /// Threads of one started session.
 pub(crate) struct Dsp {
@@ -72,11 +72,11 @@ impl Dsp {
             max => max.min(hw.scratch_bytes),
         };
         let mut scratch = Scratch::new(scratch_bytes as usize);
-        let junk = options.junk_scratch.then(|| JunkScratch {
+        let memory = ScratchMemory {
             address: scratch.span().as_ptr() as usize,
             bytes: scratch.span().len(),
-        });
-        let platform = SimPlatform::new(known, options.window_bytes, options.faults.clone(), junk);
+        };
+        let platform = SimPlatform::new(known, options, memory)?;
         let pool = Arc::new(Pool::new(platform, n_threads));
         let main = Main {
             pool: Arc::clone(&pool),
@@ -160,6 +160,7 @@ impl Main {
                 }
             }
         }
+        pool.platform().stop_dma();
         session.close();
         pool.stop();
     }
@@ -191,7 +192,7 @@ impl Main {
         })?;
         if self.pool.is_poisoned() {
             self.channel.reply(reply.as_bytes().to_vec());
-            return Err("a worker thread panicked or was stuck".to_owned());
+            return Err("a worker thread panicked, or one or a transfer was stuck".to_owned());
         }
         self.channel.reply(self.spoiled(&reply));
         Ok(())

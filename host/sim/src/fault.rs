@@ -22,6 +22,8 @@ pub enum FaultKind {
     Die,
     /// The op never ends.
     Stall,
+    /// The DMA engine completes nothing from the op on.
+    DmaStall,
     /// The batch runs, its reply is garbage.
     Reply(Garbage),
 }
@@ -45,11 +47,9 @@ impl FaultPlan {
         self.lock().push(Entry { seq, op_idx, kind });
     }
 
-    /// Takes the death or stall planned for an op, if any.
+    /// Takes the fault planned for an op, if any.
     pub(crate) fn at_op(&self, seq: u64, op_idx: u32) -> Option<FaultKind> {
-        self.take(|entry| {
-            entry.seq == seq && entry.op_idx == op_idx && matches!(entry.kind, FaultKind::Die | FaultKind::Stall)
-        })
+        self.take(|entry| entry.seq == seq && entry.op_idx == op_idx && !matches!(entry.kind, FaultKind::Reply(_)))
     }
 
     /// Takes the garbage planned for a batch's reply, if any.

@@ -2,22 +2,26 @@
 //!
 //! Shared memory is memfd, mapped once for the host and a second time for the DSP side, so that addresses differ as they
 //! do on a device. The DSP side has a window of limited size with first-fit placement, its scratch can be filled with
-//! junk before every op, and it can be told to stall, to die or to answer garbage at a given batch and op.
+//! junk before every op, a DMA engine can stream weights, and it can be told to stall, to die or to answer garbage at a given batch and op.
 //!
 //! [`NullTransport`] answers every batch at once without computing, for measuring the host alone.
 
 mod connection;
+mod decode;
+mod dma;
 mod dsp;
 mod fault;
 mod memory;
 mod null;
 mod platform;
+mod regions;
 mod window;
 
 use std::sync::Arc;
 
 use hexloom::transport::{Connection, HwInfo, SharedMemory, Transport, TransportError};
 
+pub use dma::{DmaOptions, DoneCount};
 pub use fault::{FaultKind, FaultPlan, Garbage};
 pub use hexloom_dsp::KernelSet;
 pub use null::NullTransport;
@@ -35,6 +39,8 @@ pub struct SimOptions {
     pub kernels: Option<KernelSet>,
     /// Fill scratch with junk before every op.
     pub junk_scratch: bool,
+    /// The DMA engine that brings weights into scratch; `None` = kernels read them where they lie, which costs a PC less.
+    pub dma: Option<DmaOptions>,
     /// What goes wrong, and when. Shared by all sessions of the transport; each entry happens once.
     pub faults: FaultPlan,
 }
@@ -47,6 +53,7 @@ impl Default for SimOptions {
             window_bytes: hexloom_abi::limits::WINDOW_BYTES_DEFAULT,
             kernels: None,
             junk_scratch: false,
+            dma: None,
             faults: FaultPlan::default(),
         }
     }

@@ -6,13 +6,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use hexloom::transport::TransportError;
 use hexloom_abi::{BufferDesc, Status};
 use hexloom_dsp::Platform;
+use hexloom_dsp::dma::Engine;
+use hexloom_dsp::dma::ring::RingEngine;
 use hexloom_dsp::platform::Mapped;
 use rustix::thread::futex;
 
+use crate::SimOptions;
+use crate::dma::SimDma;
 use crate::fault::{FaultKind, FaultPlan};
 use crate::memory::DspMapping;
+use crate::regions::Regions;
 use crate::window::Window;
 
 /// What the kernel driver knows of a session's memory: descriptors by number, with their sizes.
@@ -22,10 +28,12 @@ pub(crate) type KnownMemory = Arc<Mutex<HashMap<u32, (Arc<OwnedFd>, u64)>>>;
 pub(crate) struct SimPlatform {
     known: KnownMemory,
     window: Mutex<Window>,
-    live: Mutex<HashMap<u64, (DspMapping, u64)>>,
+    regions: Arc<Regions>,
+    dma: Option<RingEngine<SimDma>>,
     start: Instant,
     faults: FaultPlan,
-    junk: Option<JunkScratch>,
+    scratch: ScratchMemory,
+    junk: bool,
     /// Batch and op being run, for faults.
     seq: AtomicU64,
     op_idx: AtomicU32,
@@ -33,8 +41,8 @@ pub(crate) struct SimPlatform {
     pub(crate) stopping: AtomicBool,
 }
 
-/// Scratch memory that is filled with junk before every op.
-pub(crate) struct JunkScratch {
+/// Where a session's scratch memory lies.
+pub(crate) struct ScratchMemory {
     pub(crate) address: usize,
     pub(crate) bytes: usize,
 }
@@ -43,17 +51,37 @@ pub(crate) struct JunkScratch {
 pub(crate) struct Death(pub(crate) String);
 
 impl SimPlatform {
-    pub(crate) fn new(known: KnownMemory, window_bytes: u64, faults: FaultPlan, junk: Option<JunkScratch>) -> Self {
-        Self {
+    pub(crate) fn new(
+        known: KnownMemory,
+        options: &SimOptions,
+        scratch: ScratchMemory,
+    ) -> Result<Self, TransportError> {
+        let regions = Arc::new(Regions::new(scratch.address as u64, scratch.bytes as u64));
+        let engine = |options| SimDma::new(options, Arc::clone(&regions)).map(RingEngine::new);
+        let dma = options.dma.clone().map(engine).transpose();
+        Ok(Self {
             known,
-            window: Mutex::new(Window::new(window_bytes)),
-            live: Mutex::new(HashMap::new()),
+            window: Mutex::new(Window::new(options.window_bytes)),
+            dma: dma.map_err(|error| TransportError::Call {
+                call: "thread",
+                reason: error.to_string(),
+                code: error.raw_os_error().unwrap_or(0),
+            })?,
+            regions,
             start: Instant::now(),
-            faults,
-            junk,
+            faults: options.faults.clone(),
+            scratch,
+            junk: options.junk_scratch,
             seq: AtomicU64::new(0),
             op_idx: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Ends the DMA engine, so that scratch memory and mappings can go.
+    pub(crate) fn stop_dma(&self) {
+        if let Some(dma) = &self.dma {
+            dma.hardware().stop();
         }
     }
 
@@ -79,13 +107,12 @@ impl Platform for SimPlatform {
             address: mapping.address(),
             bytes: mapping.bytes(),
         };
-        lock(&self.live).insert(mapped.address, (mapping, place));
+        self.regions.insert(mapping, place);
         Ok(mapped)
     }
 
     fn unmap(&self, _fd: u32, mapped: Mapped) {
-        if let Some((mapping, place)) = lock(&self.live).remove(&mapped.address) {
-            drop(mapping);
+        if let Some(place) = self.regions.remove(mapped.address) {
             lock(&self.window).free(place);
         }
     }
@@ -102,6 +129,10 @@ impl Platform for SimPlatform {
         self.start.elapsed().as_nanos() as u64
     }
 
+    fn dma(&self) -> Option<&dyn Engine> {
+        self.dma.as_ref().map(|engine| engine as &dyn Engine)
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32, timeout_us: u32) {
         let timeout = futex::Timespec {
             tv_sec: i64::from(timeout_us / 1_000_000),
@@ -115,7 +146,7 @@ impl Platform for SimPlatform {
         let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
-    fn disturb_scratch(&self) {
+    fn disturb_scratch(&self, bytes: usize) {
         let (seq, op_idx) = (
             self.seq.load(Ordering::Relaxed),
             self.op_idx.fetch_add(1, Ordering::Relaxed),
@@ -128,12 +159,18 @@ impl Platform for SimPlatform {
                 }
                 die("stopped while stalled".to_owned());
             }
-            _ => {}
+            Some(FaultKind::DmaStall) => {
+                if let Some(dma) = &self.dma {
+                    dma.hardware().stall();
+                }
+            }
+            Some(FaultKind::Reply(_)) | None => {}
         }
-        if let Some(junk) = &self.junk {
-            // SAFETY: the scratch memory belongs to this session's main thread, which calls this between two ops; its
-            // owner outlives the session.
-            unsafe { std::ptr::write_bytes(junk.address as *mut u8, 0xa5 ^ op_idx as u8, junk.bytes) };
+        if self.junk {
+            let bytes = bytes.min(self.scratch.bytes);
+            // SAFETY: the scratch memory belongs to this session's main thread, which calls this between two ops, and these
+            // bytes are no stream's; its owner outlives the session.
+            unsafe { std::ptr::write_bytes(self.scratch.address as *mut u8, 0xa5 ^ op_idx as u8, bytes) };
         }
     }
 }

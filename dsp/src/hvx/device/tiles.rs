@@ -6,8 +6,8 @@
 //! one vector; the dot products of the next tile are made while those of the last are scaled.
 //!
 //! qfloat serves v79 and later too: an IEEE addition takes a multiplier's slot, a qfloat addition that of the shifter.
-//! Sums are a unit in the last place from what IEEE members give. NaN is kept by looking at the activations' scales: qfloat has
-//! none. `cargo xtask codegen` counts the packets and looks for spills.
+//! Sums are a unit in the last place from what IEEE members give. qfloat has no NaN: a row that holds one says so itself.
+//! `cargo xtask codegen` counts the packets and looks for spills.
 
 use super::Hvx;
 use crate::hvx::LANES;
@@ -19,8 +19,6 @@ pub(super) const MAGIC: i32 = 0x4b40_0000;
 const RECORD: Record = Record::new(LANES);
 const LINE: usize = 128;
 const ONE_HALF_FLOATS: i32 = 0x3c00_3c00;
-const INFINITY: i32 = 0x7f80_0000;
-const NAN: i32 = 0x7fc0_0000;
 
 /// [`crate::hvx::Isa::dot_rows`] on a device: a function of its own, so that its loop can be found in the image.
 #[inline(never)]
@@ -29,7 +27,7 @@ pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows
     let mut at = Place::<C, N>::new(tiles, rows);
     let mut sums = Sums::<H, N>::new();
     if count == 0 {
-        return sums.values();
+        return sums.values(rows);
     }
     // SAFETY: `Place::new` has checked what `count` tiles need. The place is at tile 2n in turn n, and `2n + 2 < count` holds in
     // the loop, so tiles 2n to 2n + 2 exist; after it one or two are left.
@@ -37,24 +35,24 @@ pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows
         let mut first = at.dots::<H>(0);
         for _ in 0..(count - 1) / 2 {
             let [scale0, scale1] = at.scales::<H>();
-            let gains = sums.gains(&at, 0, &scale0);
+            let gains = Sums::<H, N>::gains(&at, 0, &scale0);
             let second = at.dots::<H>(1);
             sums.add::<C>(&at, 0, &scale0, gains, first);
-            let gains = sums.gains(&at, 1, &scale1);
+            let gains = Sums::<H, N>::gains(&at, 1, &scale1);
             sums.add::<C>(&at, 1, &scale1, gains, second);
             first = at.dots::<H>(2);
             at.advance();
         }
         let [scale0, scale1] = at.scales::<H>();
-        let gains = sums.gains(&at, 0, &scale0);
+        let gains = Sums::<H, N>::gains(&at, 0, &scale0);
         sums.add::<C>(&at, 0, &scale0, gains, first);
         if count.is_multiple_of(2) {
             let second = at.dots::<H>(1);
-            let gains = sums.gains(&at, 1, &scale1);
+            let gains = Sums::<H, N>::gains(&at, 1, &scale1);
             sums.add::<C>(&at, 1, &scale1, gains, second);
         }
     }
-    sums.values()
+    sums.values(rows)
 }
 
 /// Where the next two tiles and the records of their blocks lie.
@@ -193,8 +191,6 @@ impl<C: Codes, const N: usize> Place<C, N> {
 /// The sums of `N` rows.
 struct Sums<H: Hvx, const N: usize> {
     totals: [H::Qf32; N],
-    /// The largest scale of an activation as an integer: beyond infinity's if one is NaN.
-    largest: [H::V; N],
 }
 
 impl<H: Hvx, const N: usize> Sums<H, N> {
@@ -202,7 +198,6 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
     fn new() -> Self {
         Self {
             totals: [H::qf32_zero(); N],
-            largest: [H::lvsplatw(0); N],
         }
     }
 
@@ -211,12 +206,11 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
     /// # Safety
     /// The tile exists.
     #[inline(always)]
-    unsafe fn gains<C: Codes>(&mut self, at: &Place<C, N>, tile: usize, scale: &Scale<H::V>) -> [H::Qf32; N] {
+    unsafe fn gains<C: Codes>(at: &Place<C, N>, tile: usize, scale: &Scale<H::V>) -> [H::Qf32; N] {
         let mut gains = [H::qf32_zero(); N];
         for (row, gain) in gains.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
             let factor = unsafe { at.value::<H>(row, tile, RECORD.scale) };
-            self.largest[row] = H::vmaxw(self.largest[row], factor);
             *gain = H::vmpy_qf32_sf(scale.scale, factor);
         }
         gains
@@ -247,12 +241,15 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
         }
     }
 
+    /// The sums as IEEE bits; NaN for rows that are not finite.
     #[inline(always)]
-    fn values(self) -> [H::V; N] {
-        let mut values = self.largest;
-        for (value, total) in values.iter_mut().zip(self.totals) {
-            let is_nan = H::vgtw(*value, H::lvsplatw(INFINITY));
-            *value = H::vmux(is_nan, H::lvsplatw(NAN), H::vconv_sf_qf32(total));
+    fn values(self, rows: &[Row<'_>; N]) -> [H::V; N] {
+        let mut values = [H::lvsplatw(f32::NAN.to_bits() as i32); N];
+        for ((value, total), row) in values.iter_mut().zip(self.totals).zip(rows) {
+            let sum = H::vconv_sf_qf32(total);
+            if row.is_finite() {
+                *value = sum;
+            }
         }
         values
     }
