@@ -55,9 +55,9 @@ fn the_matrix_unit_is_near_exact_arithmetic() {
     eprintln!("matrix unit against exact arithmetic, after the prompts: {prompts}");
     assert_eq!(prompts["n_steps"], 6);
     assert_eq!(prompts["same_first_gap_005"], prompts["n_gap_005"], "{prompts}");
-    assert!(prompts["mean_difference"].as_f64().unwrap() <= 0.05, "{prompts}");
     let vector = compare(&model, EXACT, &["--matrix-unit", "off", "--steps", "1"]);
-    assert_ne!(prompts["mean_difference"], vector["mean_difference"]);
+    let [unit, vector] = [prompts, vector].map(|agreement| agreement["mean_difference"].as_f64().unwrap());
+    assert!(unit <= 0.08 && unit < vector, "{unit}, {vector} with int8 activations");
 }
 
 /// A part of the steps: the plain references are slow on purpose.
