@@ -8,9 +8,11 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hexloom_abi::Status;
 use hexloom_abi::limits::MAX_THREADS;
+use hexloom_abi::profile::TRACE_KERNEL;
 
 use crate::hvx::{Isa, Kernel, Part};
 use crate::platform::Platform;
+use crate::trace::Trace;
 
 /// Longest time in microseconds that a fork-join may take before the session is poisoned.
 pub const JOIN_TIMEOUT_US: u64 = 20_000_000;
@@ -31,6 +33,7 @@ pub struct Pool<P> {
     stop: AtomicBool,
     poisoned: AtomicBool,
     work: UnsafeCell<Option<Erased>>,
+    trace: Trace,
 }
 
 /// What kernels see of a pool: the machine underneath is hidden, so that they are compiled once and not once per machine.
@@ -45,6 +48,9 @@ pub trait Fork: Sync {
 
     /// Whether a panic or a missed deadline has ended the pool.
     fn is_poisoned(&self) -> bool;
+
+    /// Records in the batch's trace, if there is one, that thread `thread`, the caller, starts or stops `id`.
+    fn mark(&self, thread: usize, id: u16, is_stop: bool);
 }
 
 /// A kernel on an instruction set, both erased; it borrows the kernel.
@@ -97,12 +103,18 @@ impl<P: Platform> Pool<P> {
             stop: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             work: UnsafeCell::new(None),
+            trace: Trace::default(),
         }
     }
 
     /// The machine underneath.
     pub fn platform(&self) -> &P {
         &self.platform
+    }
+
+    /// Where [`Fork::mark`] records.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
     }
 
     /// Ends the pool's usefulness, for instance when a kernel panicked.
@@ -129,8 +141,10 @@ impl<P: Platform> Pool<P> {
                     idx: idx as usize,
                     count: self.n_threads as usize,
                 };
+                self.mark(part.idx, TRACE_KERNEL, false);
                 // SAFETY: kernel and function were stored together by `fork`, which still borrows the kernel.
                 unsafe { (work.invoke)(work.kernel, part) };
+                self.mark(part.idx, TRACE_KERNEL, true);
             }
             self.platform.part_done(idx as usize);
             core::mem::forget(poison);
@@ -143,6 +157,13 @@ impl<P: Platform> Pool<P> {
         self.stop.store(true, Ordering::Release);
         self.seq.fetch_add(1, Ordering::SeqCst);
         self.platform.wake(&self.seq);
+    }
+
+    /// The calling thread's part.
+    fn run_first(&self, work: Work<'_>, first: Part) {
+        self.mark(first.idx, TRACE_KERNEL, false);
+        work.run(first);
+        self.mark(first.idx, TRACE_KERNEL, true);
     }
 
     fn next_seq(&self, seen: u32) -> u32 {
@@ -168,7 +189,7 @@ impl<P: Platform> Fork for Pool<P> {
         let count = self.n_threads as usize;
         let first = Part { idx: 0, count };
         if count == 1 {
-            work.run(first);
+            self.run_first(work, first);
             return Ok(());
         }
         // SAFETY: no worker runs (the last fork waited for all), so nobody reads the cell.
@@ -179,7 +200,7 @@ impl<P: Platform> Fork for Pool<P> {
             self.platform.wake(&self.seq);
         }
         let joined = JoinGuard(self);
-        work.run(first);
+        self.run_first(work, first);
         joined.finish()
     }
 
@@ -189,6 +210,12 @@ impl<P: Platform> Fork for Pool<P> {
 
     fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Acquire)
+    }
+
+    fn mark(&self, thread: usize, id: u16, is_stop: bool) {
+        if self.trace.is_open() {
+            self.trace.record(thread, id, is_stop, self.platform.cycles());
+        }
     }
 }
 

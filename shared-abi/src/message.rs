@@ -72,7 +72,7 @@ pub struct BatchReply {
     pub elapsed_us: u32,
     /// Mappings made for this batch.
     pub n_maps: u32,
-    /// Trace records written by each thread.
+    /// Trace records that each thread had, those included for which its row had no room.
     pub n_traces: [u32; 10],
     /// Zero.
     pub reserved: [u32; 8],

@@ -58,7 +58,7 @@ pub const TRACE_MAP: u16 = 2;
 pub const TRACE_CACHE: u16 = 3;
 /// Waiting for a fence.
 pub const TRACE_FENCE: u16 = 4;
-/// A transfer by DMA, from push to completion.
+/// Waiting for a transfer by DMA.
 pub const TRACE_DMA: u16 = 5;
 /// Bit of [`TraceRecord::info`] that marks the end.
 pub const TRACE_STOP: u16 = 0x8000;

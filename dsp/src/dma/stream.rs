@@ -11,8 +11,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use heapless::Deque;
 use hexloom_abi::Status;
 use hexloom_abi::limits::{LINE_BYTES, MAX_THREADS};
+use hexloom_abi::profile::TRACE_DMA;
 
 use super::{DmaError, Engine, Ticket, Transfer};
+use crate::pool::Fork;
 use crate::tensor::Span;
 
 /// Pieces in flight on one lane, at most: enough to hide a transfer's latency, few enough to drain quickly.
@@ -24,6 +26,8 @@ const SCRATCH_PARTS: usize = 4;
 /// All lanes of a session for the length of a batch.
 pub struct Streams<'a> {
     engine: &'a dyn Engine,
+    /// The threads, whose waits are marked in a trace.
+    threads: &'a dyn Fork,
     region: Span<'a, u8>,
     /// Bytes of a lane's part of the region.
     share: usize,
@@ -70,17 +74,18 @@ pub struct Feed<'s, 'a, I: Iterator<Item = Span<'a, u8>>> {
 }
 
 impl<'a> Streams<'a> {
-    /// Lanes over `region` for `n_threads` threads.
+    /// Lanes over `region` for `threads`.
     ///
     /// # Safety
     /// - the region is used by nobody else until [`Streams::drain`] has returned on every thread with nothing failed;
     /// - `engine` is not moved until then.
-    pub unsafe fn new(engine: &'a dyn Engine, region: Span<'a, u8>, n_threads: u32) -> Self {
+    pub unsafe fn new(engine: &'a dyn Engine, region: Span<'a, u8>, threads: &'a dyn Fork) -> Self {
         let line = LINE_BYTES as usize;
         Self {
             engine,
+            threads,
             region,
-            share: region.len() / n_threads.max(1) as usize / line * line,
+            share: region.len() / threads.n_threads().max(1) as usize / line * line,
             lanes: core::array::from_fn(|_| Lane {
                 busy: AtomicBool::new(false),
                 in_flight: UnsafeCell::new(Deque::new()),
@@ -171,11 +176,22 @@ impl<'a> Streams<'a> {
         while let Some(piece) = lane.in_flight().pop_front() {
             // After a failure the session ends; each thread waits for a deadline once at most.
             if self.failure().is_none()
-                && let Err(error) = self.engine.wait(channel, piece.ticket)
+                && let Err(error) = self.wait(channel, piece.ticket)
             {
                 self.fail(error);
             }
         }
+    }
+
+    /// Waits for a transfer; a trace shows it if there is something to wait for.
+    fn wait(&self, channel: usize, ticket: Ticket) -> Result<(), DmaError> {
+        if self.engine.is_done(channel, ticket)? {
+            return Ok(());
+        }
+        self.threads.mark(channel, TRACE_DMA, false);
+        let result = self.engine.wait(channel, ticket);
+        self.threads.mark(channel, TRACE_DMA, true);
+        result
     }
 }
 
@@ -217,7 +233,7 @@ impl<'a, I: Iterator<Item = Span<'a, u8>>> Feed<'_, 'a, I> {
         if self.streams.failure().is_some() {
             return next;
         }
-        if let Err(error) = self.streams.engine.wait(self.channel, piece.ticket) {
+        if let Err(error) = self.streams.wait(self.channel, piece.ticket) {
             self.streams.fail(error);
             return next;
         }

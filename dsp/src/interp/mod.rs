@@ -9,7 +9,8 @@ mod op;
 mod operands;
 mod written;
 
-use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, START_REFERENCE};
+use hexloom_abi::message::{NO_OP, REQUEST_PROFILE, REQUEST_TRACE, START_REFERENCE};
+use hexloom_abi::profile::{TRACE_CACHE, TRACE_MAP};
 use hexloom_abi::view::ParseError;
 use hexloom_abi::{BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpProfile, StartRequest, Status};
 use zerocopy::{FromBytes, IntoBytes};
@@ -19,6 +20,7 @@ use crate::mapping::{MappingTable, PinnedBuffer};
 use crate::platform::Platform;
 use crate::pool::{Fork, Pool};
 use crate::tensor::Span;
+use crate::trace::TraceRows;
 use op::OpRunner;
 use written::WrittenRanges;
 
@@ -66,6 +68,8 @@ pub struct Session<'a, P> {
     descriptors: &'a mut [u8],
     scratch: Span<'a, u8>,
     written: WrittenRanges,
+    /// Rows of the traced batch being worked on: address and bytes.
+    traced: Option<(u64, u64)>,
 }
 
 /// How far a batch came.
@@ -107,6 +111,7 @@ impl<'a, P: Platform> Session<'a, P> {
             descriptors,
             scratch,
             written: WrittenRanges::default(),
+            traced: None,
         }
     }
 
@@ -126,7 +131,13 @@ impl<'a, P: Platform> Session<'a, P> {
             },
         };
         let platform = self.pool.platform();
+        self.pool.mark(0, TRACE_CACHE, false);
         self.written.clean_all(platform);
+        self.pool.mark(0, TRACE_CACHE, true);
+        if let Some((address, bytes)) = self.traced.take() {
+            reply.n_traces = self.pool.trace().close();
+            platform.clean(address, bytes);
+        }
         reply.n_ops_done = progress.n_ops_done;
         reply.n_maps = self.mappings.n_maps().wrapping_sub(maps_before);
         reply.cycles_start = cycles_start;
@@ -150,6 +161,9 @@ impl<'a, P: Platform> Session<'a, P> {
             return Err(message_failure(Status::Poisoned));
         }
         let (request, block, layout) = self.check_message(packet).map_err(message_failure)?;
+        if request.flags & REQUEST_TRACE != 0 {
+            self.open_trace(&request, &block, &layout);
+        }
         let n_bytes = layout.progress_offset as usize;
         let Some(copy) = self.descriptors.get_mut(..n_bytes) else {
             return Err(message_failure(Status::TooMany));
@@ -165,14 +179,14 @@ impl<'a, P: Platform> Session<'a, P> {
             address: block.address - block.offset,
             bytes: self.limits.pinned_bytes,
         };
-        let addresses = self
-            .mappings
-            .resolve(platform, view.buffers(), pinned)
-            .map_err(|error| Failure {
-                status: error.status,
-                op_idx: NO_OP,
-                detail: error.buffer_idx,
-            })?;
+        self.pool.mark(0, TRACE_MAP, false);
+        let addresses = self.mappings.resolve(platform, view.buffers(), pinned);
+        self.pool.mark(0, TRACE_MAP, true);
+        let addresses = addresses.map_err(|error| Failure {
+            status: error.status,
+            op_idx: NO_OP,
+            detail: error.buffer_idx,
+        })?;
         // SAFETY: `view` was checked by `parse`, `addresses` come from mappings at least as large as its buffers, which stay
         // until the next batch resolves, and a session whose transfers fail is poisoned and resolves no more. Scratch
         // belongs to the session.
@@ -183,6 +197,7 @@ impl<'a, P: Platform> Session<'a, P> {
                 op_idx,
                 ..BatchProgress::default()
             };
+            self.pool.trace().set_op(op_idx);
             write_block(&block, layout.progress_offset, &at);
             platform.clean(
                 block.address + layout.progress_offset,
@@ -216,6 +231,19 @@ impl<'a, P: Platform> Session<'a, P> {
             platform.clean(block.address + layout.profiles_offset, bytes);
         }
         Ok(())
+    }
+
+    fn open_trace(&mut self, request: &BatchRequest, block: &BlockRef, layout: &BlockLayout) {
+        let rows = TraceRows {
+            address: block.address + layout.traces_offset,
+            row_bytes: layout.trace_row_bytes,
+            n_rows: request.n_threads,
+            n_records: request.n_traces,
+        };
+        self.traced = Some((rows.address, rows.row_bytes * u64::from(rows.n_rows)));
+        // SAFETY: `check_message` has found the block at least as long as its layout, which has room for the rows, on lines
+        // of their own; `serve` closes the trace before the reply.
+        unsafe { self.pool.trace().open(rows) };
     }
 
     /// Checks the message against itself and its block against the pinned buffer, before any address is computed.

@@ -54,7 +54,7 @@ impl<'a, P: Platform> OpRunner<'a, P> {
         let streams = pool.platform().dma().map(|engine| {
             // SAFETY: the caller keeps scratch, and ops get none of the region but after a drain; the platform, which owns
             // the engine, is borrowed.
-            unsafe { Streams::new(engine, region, pool.n_threads()) }
+            unsafe { Streams::new(engine, region, pool) }
         });
         Self {
             pool,

@@ -32,6 +32,7 @@ use core::cell::Cell;
 
 use hexloom_abi::Status;
 use hexloom_abi::op::{Op, Shape};
+use hexloom_abi::profile::TRACE_KERNEL;
 
 use crate::hvx::{Isa, Kernel, Part};
 use crate::pool::{Fork, Work};
@@ -107,7 +108,9 @@ impl<'a> Context<'a> {
         if self.pool.is_poisoned() {
             return Err(Status::Poisoned);
         }
+        self.pool.mark(0, TRACE_KERNEL, false);
         I::invoke(kernel, Part { idx: 0, count: 1 });
+        self.pool.mark(0, TRACE_KERNEL, true);
         Ok(())
     }
 

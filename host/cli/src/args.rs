@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use hexloom::SessionOptions;
 use hexloom::abi::limits::MAX_THREADS;
 
-use crate::commands::{bench, devices, plan, run, score};
+use crate::commands::{bench, devices, plan, profile, run, score};
 use crate::device::Device;
 
 /// Run GGUF models on Hexagon NPUs.
@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Score(score::Args),
     Bench(bench::Args),
     Plan(plan::Args),
+    Profile(profile::Args),
     Devices(devices::Args),
 }
 

@@ -1,4 +1,4 @@
-//! `hexloom`: run, score, bench and plan GGUF models.
+//! `hexloom`: run, score, bench, profile and plan GGUF models.
 //!
 //! One file per command under `commands`; each gives text for standard output or a [`Failure`], and only this file
 //! turns one into an exit code: 0 done, 1 the work failed, 2 bad usage or input, 130 ended by Ctrl-C.
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Score(args) => commands::score::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
+        Command::Profile(args) => commands::profile::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
     };
     done.unwrap_or_else(|failure: Failure| failure.report())

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use hexloom_abi::descriptor::TENSOR_TILED;
 use hexloom_abi::layout::{BlockCounts, BlockLayout};
-use hexloom_abi::message::REQUEST_PROFILE;
+use hexloom_abi::message::{REQUEST_PROFILE, REQUEST_TRACE};
 use hexloom_abi::{BatchRequest, BufferDesc, OpDesc, TensorDesc};
 use zerocopy::IntoBytes;
 
@@ -21,7 +21,15 @@ pub(crate) struct Encoded {
     pub(crate) ops: Vec<OpDesc>,
     tensors: Vec<TensorDesc>,
     patchable: HashMap<u32, u16>,
+    counts: BlockCounts,
     layout: BlockLayout,
+}
+
+/// Rows that a traced batch has: records of each, and how many.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TraceSize {
+    pub(crate) n_records: u32,
+    pub(crate) n_threads: u32,
 }
 
 impl Encoded {
@@ -48,6 +56,7 @@ impl Encoded {
             ops: batch.ops,
             tensors,
             patchable: batch.patchable,
+            counts,
             layout,
         }
     }
@@ -61,7 +70,7 @@ impl Encoded {
     }
 
     /// The request for the block in `slot`; its sequence number is filled in when it is sent.
-    pub(crate) fn request(&self, slot: &Slot, profile: bool) -> BatchRequest {
+    pub(crate) fn request(&self, slot: &Slot, profile: bool, trace: TraceSize) -> BatchRequest {
         let mut request = BatchRequest::new(
             0,
             self.buffers.len() as u32,
@@ -71,11 +80,27 @@ impl Encoded {
         request.flags = if profile { REQUEST_PROFILE } else { 0 };
         request.block_offset = slot.offset();
         request.block_bytes = self.layout.bytes as u32;
+        if profile && trace.n_records > 0 {
+            request.flags |= REQUEST_TRACE;
+            request.n_traces = trace.n_records;
+            request.n_threads = trace.n_threads;
+            request.block_bytes = self.traced_layout(trace).bytes as u32;
+        }
         request
     }
 
     pub(crate) fn layout(&self) -> &BlockLayout {
         &self.layout
+    }
+
+    /// The layout with trace rows behind the rest, which stays where it is.
+    pub(crate) fn traced_layout(&self, trace: TraceSize) -> BlockLayout {
+        let counts = BlockCounts {
+            n_traces: trace.n_records,
+            n_threads: trace.n_threads,
+            ..self.counts
+        };
+        BlockLayout::new(&counts).unwrap_or(self.layout)
     }
 
     /// Index of a patchable tensor's descriptor, if this batch uses the tensor.

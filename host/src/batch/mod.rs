@@ -13,7 +13,7 @@ use hexloom_abi::{NO_TENSOR, OpDesc, Opcode, TensorDesc};
 
 use crate::memory::Buffer;
 
-pub(crate) use encode::Encoded;
+pub(crate) use encode::{Encoded, TraceSize};
 
 /// A tensor with the place of its bytes.
 #[derive(Clone, Debug)]

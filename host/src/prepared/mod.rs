@@ -11,11 +11,14 @@
 
 mod patch;
 mod run;
+mod trace;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use hexloom_abi::Opcode;
 use hexloom_abi::descriptor::TENSOR_WEIGHT;
+use hexloom_abi::limits::PMU_COUNTERS;
 use hexloom_abi::op::Shape;
 
 use crate::batch::{Batch, BatchLimits, Encoded, OpRecord, TensorRef};
@@ -25,6 +28,7 @@ use crate::memory::{Buffer, compute};
 use crate::session::{Link, Session, Slot, Ticket};
 
 pub use run::InFlight;
+pub use trace::{Activity, BatchTrace, Interval, ThreadTrace};
 
 /// A graph that is ready to be run, again and again.
 pub struct PreparedGraph {
@@ -40,6 +44,9 @@ pub struct PreparedGraph {
     compute_bytes: u64,
     profile: bool,
     costs: Vec<OpCost>,
+    /// When each batch of a traced run was handed over.
+    pushes: Vec<(Instant, Instant)>,
+    trace: Vec<BatchTrace>,
 }
 
 struct PreparedBatch {
@@ -56,10 +63,14 @@ pub struct OpCost {
     pub opcode: Option<Opcode>,
     /// Nanoseconds.
     pub elapsed_ns: u32,
+    /// The DSP's cycle counter when the op began.
+    pub cycles_start: u64,
     /// Cycles of the DSP's counter.
     pub cycles: u64,
     /// Instruction packets, 0 where they cannot be counted.
     pub packets: u32,
+    /// Deltas of the performance counters, 0 where there are none.
+    pub pmu: [u32; PMU_COUNTERS],
 }
 
 impl PreparedGraph {
@@ -87,6 +98,8 @@ impl PreparedGraph {
             compute_bytes: layout.chunk_bytes.iter().sum(),
             profile: false,
             costs: Vec::new(),
+            pushes: Vec::new(),
+            trace: Vec::new(),
             graph,
         };
         let encoded = prepared.encode(&link)?;
@@ -146,7 +159,7 @@ impl PreparedGraph {
         Ok(unsafe { std::slice::from_raw_parts(ptr.cast::<f32>(), len) })
     }
 
-    /// Whether later runs record what each op costs.
+    /// Whether later runs record what each op costs, and, if the session has room for trace records, what each thread does.
     pub fn set_profile(&mut self, profile: bool) {
         self.profile = profile;
     }
@@ -154,6 +167,11 @@ impl PreparedGraph {
     /// Costs of the last profiled run, in order of execution.
     pub fn costs(&self) -> &[OpCost] {
         &self.costs
+    }
+
+    /// The batches of the last traced run, in order.
+    pub fn trace(&self) -> &[BatchTrace] {
+        &self.trace
     }
 
     /// A tensor's type, dimensions and strides, as last patched.

@@ -1,11 +1,14 @@
 //! A run: requests out, replies in, and what went wrong in words.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use hexloom_abi::message::NO_OP;
 use hexloom_abi::{BatchProgress, BatchReply, OpProfile, Opcode, Status};
 
+use super::trace::{BatchTrace, read_threads};
 use super::{OpCost, PreparedBatch, PreparedGraph};
+use crate::batch::TraceSize;
 use crate::error::{Fault, LostError, RunError, SubmitError, WaitError};
 use crate::session::Link;
 use crate::transport::BlockRef;
@@ -31,16 +34,22 @@ impl PreparedGraph {
         }
         self.sent_on = Some(Arc::clone(&link));
         let deadline = self.session.options().deadline;
+        let trace = self.trace_size();
+        self.pushes.clear();
         for idx in 0..self.batches.len() {
             let batch = &self.batches[idx];
+            let request = batch.encoded.request(&batch.slot, self.profile, trace);
             let block = BlockRef {
                 fd: link.pinned_fd(),
                 offset: batch.slot.offset(),
-                bytes: batch.encoded.layout().bytes,
+                bytes: request.block_bytes.into(),
             };
-            let request = batch.encoded.request(&batch.slot, self.profile);
+            let start = self.is_traced().then(Instant::now);
             match link.queue().submit(request, block, deadline) {
-                Ok(ticket) => self.tickets.push(ticket),
+                Ok(ticket) => {
+                    self.tickets.push(ticket);
+                    self.pushes.extend(start.map(|start| (start, Instant::now())));
+                }
                 Err(fault) => {
                     // An earlier batch of this run may be the one that ended the session: it is asked first.
                     self.finish()?;
@@ -120,10 +129,15 @@ impl PreparedGraph {
         let deadline = self.session.options().deadline;
         let mut result = Ok(());
         self.costs.clear();
+        self.trace.clear();
         for idx in 0..self.tickets.len() {
             let ticket = self.tickets[idx];
+            let start = self.is_traced().then(Instant::now);
             match link.queue().wait(ticket, deadline) {
                 Ok(reply) => {
+                    if let Some(start) = start {
+                        self.read_trace(idx, (start, Instant::now()), &reply);
+                    }
                     let status = Status::try_from(reply.status).unwrap_or(Status::Invalid);
                     if status != Status::Ok && result.is_ok() {
                         result = Err(self.failed(idx, &reply, status).into());
@@ -149,6 +163,36 @@ impl PreparedGraph {
         }
     }
 
+    fn is_traced(&self) -> bool {
+        self.profile && self.session.options().trace_records > 0
+    }
+
+    fn trace_size(&self) -> TraceSize {
+        TraceSize {
+            n_records: self.session.options().trace_records,
+            n_threads: self.session.n_threads(),
+        }
+    }
+
+    /// Adds a batch to the trace; its costs are read next.
+    fn read_trace(&mut self, batch_idx: usize, wait: (Instant, Instant), reply: &BatchReply) {
+        let PreparedBatch { slot, encoded } = &self.batches[batch_idx];
+        let Some(&push) = self.pushes.get(batch_idx) else {
+            return;
+        };
+        let size = self.trace_size();
+        let first_op = self.costs.len();
+        self.trace.push(BatchTrace {
+            push,
+            wait,
+            cycles_start: reply.cycles_start,
+            cycles: reply.cycles_stop.saturating_sub(reply.cycles_start),
+            elapsed_us: reply.elapsed_us,
+            ops: first_op..first_op + encoded.names.len(),
+            threads: read_threads(slot, &encoded.traced_layout(size), reply, size),
+        });
+    }
+
     fn read_costs(&mut self, batch_idx: usize) {
         let PreparedBatch { slot, encoded } = &self.batches[batch_idx];
         let mut offset = encoded.layout().profiles_offset;
@@ -161,8 +205,10 @@ impl PreparedGraph {
                     name: name.clone(),
                     opcode: Opcode::try_from(profile.opcode).ok(),
                     elapsed_ns: profile.elapsed_ns,
+                    cycles_start: profile.cycles_start,
                     cycles: profile.cycles,
                     packets: profile.packets,
+                    pmu: profile.pmu,
                 });
             }
         }

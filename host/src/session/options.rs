@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hexloom_abi::layout::{BlockCounts, BlockLayout};
-use hexloom_abi::limits::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS};
+use hexloom_abi::limits::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS, MAX_TRACE_RECORDS};
 
 use crate::error::OpenError;
 
@@ -32,6 +32,8 @@ pub struct SessionOptions {
     pub scratch_bytes_max: u64,
     /// Largest buffer that tensors are packed into.
     pub buffer_bytes_max: u64,
+    /// Trace records of each DSP thread that a slot has room for; with any, profiled runs are traced.
+    pub trace_records: u32,
 }
 
 impl Default for SessionOptions {
@@ -48,6 +50,7 @@ impl Default for SessionOptions {
             window_bytes: 0,
             scratch_bytes_max: 0,
             buffer_bytes_max: 1 << 30,
+            trace_records: 0,
         }
     }
 }
@@ -69,18 +72,20 @@ impl SessionOptions {
         within("n_slots", self.n_slots.into(), 1, 1024)?;
         within("batch_ops", self.batch_ops.into(), 1, MAX_OPS.into())?;
         within("batch_tensors", self.batch_tensors.into(), 14, MAX_TENSORS.into())?;
+        within("trace_records", self.trace_records.into(), 0, MAX_TRACE_RECORDS.into())?;
         within("n_fences", self.n_fences.into(), 0, 65_535)?;
         within("buffer_bytes_max", self.buffer_bytes_max, 4096, u64::from(u32::MAX) + 1)
     }
 
-    /// Bytes of one queue slot: a block at full capacity with profile records.
+    /// Bytes of one queue slot: a block at full capacity with profile and trace records.
     pub(crate) fn slot_bytes(&self) -> u64 {
         let counts = BlockCounts {
             n_buffers: MAX_BUFFERS,
             n_tensors: self.batch_tensors,
             n_ops: self.batch_ops,
             profiled: true,
-            ..BlockCounts::default()
+            n_traces: self.trace_records,
+            n_threads: if self.trace_records > 0 { MAX_THREADS } else { 0 },
         };
         BlockLayout::new(&counts).map_or(0, |layout| layout.bytes)
     }

@@ -3,5 +3,6 @@
 pub(crate) mod bench;
 pub(crate) mod devices;
 pub(crate) mod plan;
+pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod score;

@@ -2,7 +2,7 @@
 
 use hexloom::memory::compute::ComputeReport;
 use hexloom::memory::layout;
-use hexloom::prepared::OpCost;
+use hexloom::prepared::{BatchTrace, OpCost};
 use hexloom::{Buffer, MapError, PreparedGraph};
 
 use super::Model;
@@ -90,6 +90,11 @@ impl<'m> Context<'m> {
     /// Whether later evaluations record what each op costs.
     pub fn set_profile(&mut self, profile: bool) {
         self.profile = profile;
+    }
+
+    /// What each DSP thread did in the last profiled decode step, if the session has room for trace records.
+    pub fn trace(&self) -> &[BatchTrace] {
+        self.decode.prepared.trace()
     }
 
     /// Costs of the ops of the last profiled decode step.

@@ -9,7 +9,7 @@ use hexloom_models::llama::Context;
 use serde::Serialize;
 
 /// Rounds that a speed is the mean of.
-const ROUNDS: u32 = 3;
+pub(super) const ROUNDS: u32 = 3;
 /// Decode steps before anything is counted.
 const WARM_UP_STEPS: usize = 4;
 /// Fewest steps that host time is taken over, so that one in a hundred means something and the cache grows.
@@ -30,17 +30,19 @@ pub(super) struct OpTime {
     pub(super) n_ops: usize,
     /// Microseconds that they take together.
     pub(super) us: f64,
+    /// Instruction packets of all threads; 0 where they cannot be counted.
+    pub(super) packets: u64,
 }
 
 /// Fixed tokens, spread over the vocabulary.
-pub(super) fn tokens(n: u32, n_vocab: u32) -> Vec<u32> {
+pub(crate) fn tokens(n: u32, n_vocab: u32) -> Vec<u32> {
     (0..n)
         .map(|idx| (u64::from(idx) * 7919 % u64::from(n_vocab.max(1))) as u32)
         .collect()
 }
 
 /// Prompt tokens per second.
-pub(super) fn prompt(context: &mut Context<'_>, tokens: &[u32]) -> Result<f64, ModelError> {
+pub(super) fn prompt(context: &mut Context<'_>, tokens: &[u32], rounds: u32) -> Result<f64, ModelError> {
     let mut round = || {
         context.rewind(0);
         let start = Instant::now();
@@ -48,13 +50,13 @@ pub(super) fn prompt(context: &mut Context<'_>, tokens: &[u32]) -> Result<f64, M
         Ok(start.elapsed())
     };
     round()?;
-    mean_speed(tokens.len(), round)
+    mean_speed(tokens.len(), rounds, round)
 }
 
 /// Decoded tokens per second, from an empty cache on.
-pub(super) fn decode(context: &mut Context<'_>, tokens: &[u32]) -> Result<f64, ModelError> {
+pub(super) fn decode(context: &mut Context<'_>, tokens: &[u32], rounds: u32) -> Result<f64, ModelError> {
     warm_up(context, tokens)?;
-    mean_speed(tokens.len(), || {
+    mean_speed(tokens.len(), rounds, || {
         context.rewind(0);
         let start = Instant::now();
         for token in tokens.chunks(1) {
@@ -84,7 +86,7 @@ pub(super) fn host(context: &mut Context<'_>, session: &Session, tokens: &[u32])
 pub(super) fn ops(context: &mut Context<'_>, tokens: &[u32]) -> Result<Vec<OpTime>, ModelError> {
     context.rewind(0);
     context.set_profile(true);
-    let mut kinds: BTreeMap<&'static str, (usize, u64)> = BTreeMap::new();
+    let mut kinds: BTreeMap<&'static str, (usize, u64, u64)> = BTreeMap::new();
     for token in tokens.chunks(1) {
         context.eval(token)?;
         for cost in context.costs() {
@@ -93,15 +95,17 @@ pub(super) fn ops(context: &mut Context<'_>, tokens: &[u32]) -> Result<Vec<OpTim
                 .or_default();
             kind.0 += 1;
             kind.1 += u64::from(cost.elapsed_ns);
+            kind.2 += u64::from(cost.packets);
         }
     }
     context.set_profile(false);
     let mut ops: Vec<OpTime> = kinds
         .into_iter()
-        .map(|(op, (n, ns))| OpTime {
+        .map(|(op, (n, ns, packets))| OpTime {
             op: op.to_owned(),
             n_ops: n / tokens.len(),
             us: ns as f64 / 1e3 / tokens.len() as f64,
+            packets: packets / tokens.len() as u64,
         })
         .collect();
     ops.sort_by(|a, b| b.us.total_cmp(&a.us));
@@ -117,12 +121,16 @@ fn warm_up(context: &mut Context<'_>, tokens: &[u32]) -> Result<(), ModelError> 
     Ok(())
 }
 
-fn mean_speed(n_tokens: usize, mut round: impl FnMut() -> Result<Duration, ModelError>) -> Result<f64, ModelError> {
+fn mean_speed(
+    n_tokens: usize,
+    rounds: u32,
+    mut round: impl FnMut() -> Result<Duration, ModelError>,
+) -> Result<f64, ModelError> {
     let mut all = Duration::ZERO;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         all += round()?;
     }
-    Ok((n_tokens * ROUNDS as usize) as f64 / all.as_secs_f64().max(f64::MIN_POSITIVE))
+    Ok((n_tokens * rounds as usize) as f64 / all.as_secs_f64().max(f64::MIN_POSITIVE))
 }
 
 impl HostTime {

@@ -12,15 +12,17 @@ use hexloom_models::llama::Context;
 use serde::Serialize;
 
 use crate::args::{ModelArg, SessionArgs};
+use crate::device::Device;
 use crate::failure::Failure;
 use crate::{load, output};
 use measure::OpTime;
+pub(crate) use measure::tokens;
 
 /// Measure tokens per second, host time and DSP time per kind of op.
 ///
-/// Speeds are means of three rounds after a warm-up. Host time is that of one decode step, from the call with a token to
-/// readable logits, less the time inside the transport; the sampler is not in it. It is taken over at least 320 steps,
-/// while the cache grows from empty.
+/// Speeds are means of three rounds after a warm-up (one on `emu`). Host time is that of one decode step, from the call with a token to
+/// readable logits, less the time inside the transport; the sampler is not in it. It is taken over at least 320 steps
+/// (on `emu` over those asked for), while the cache grows from empty. On `emu` the packets of each kind of op are exact.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -58,17 +60,21 @@ struct Report {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let gguf = load::open(&args.model.path)?;
-    let host_steps = args.n.max(measure::HOST_STEPS_MIN);
+    // An emulated step takes seconds: there the packets count, and they are exact in every step.
+    let (host_steps, rounds) = match args.session.device {
+        Device::Emu => (args.n, 1),
+        Device::Sim | Device::Null => (args.n.max(measure::HOST_STEPS_MIN), measure::ROUNDS),
+    };
     let n_ctx = args.prompt.max(host_steps);
     let options = args.session.options(false);
     let loaded = load::model(&gguf, n_ctx, args.session.device, options)?;
     let mut context = Context::new(&loaded.model, n_ctx)?;
-    let tokens = measure::tokens(n_ctx, loaded.model.config().n_vocab);
+    let tokens = tokens(n_ctx, loaded.model.config().n_vocab);
     let session = loaded.model.session();
     let bar = load::steps_bar("measuring", 4);
-    let prompt_tokens_per_s = measure::prompt(&mut context, &tokens[..args.prompt as usize])?;
+    let prompt_tokens_per_s = measure::prompt(&mut context, &tokens[..args.prompt as usize], rounds)?;
     bar.inc(1);
-    let decode_tokens_per_s = measure::decode(&mut context, &tokens[..args.n as usize])?;
+    let decode_tokens_per_s = measure::decode(&mut context, &tokens[..args.n as usize], rounds)?;
     bar.inc(1);
     let host = measure::host(&mut context, session, &tokens[..host_steps as usize])?;
     bar.inc(1);
@@ -117,17 +123,36 @@ impl Report {
             return text;
         }
         let total: f64 = self.dsp_us_per_op.iter().map(|op| op.us).sum();
+        let is_counted = self.dsp_us_per_op.iter().any(|op| op.packets != 0);
+        let packets_column = |text: &str| {
+            if is_counted {
+                format!(" {text:>14}")
+            } else {
+                String::new()
+            }
+        };
         let _ = writeln!(
             text,
-            "\nDSP time of a decode step, {} threads\n{:<20} {:>6} {:>12} {:>7}",
-            self.threads, "op", "ops", "us", "%"
+            "\nDSP time of a decode step, {} threads\n{:<20} {:>6} {:>12} {:>7}{}",
+            self.threads,
+            "op",
+            "ops",
+            "us",
+            "%",
+            packets_column("packets")
         );
         for op in &self.dsp_us_per_op {
             let percent = 100.0 * op.us / total;
-            let _ = writeln!(text, "{:<20} {:>6} {:>12.1} {percent:>7.1}", op.op, op.n_ops, op.us);
+            let packets = packets_column(&output::grouped(op.packets));
+            let _ = writeln!(
+                text,
+                "{:<20} {:>6} {:>12.1} {percent:>7.1}{packets}",
+                op.op, op.n_ops, op.us
+            );
         }
+        let packets = packets_column(&output::grouped(self.dsp_us_per_op.iter().map(|op| op.packets).sum()));
         let n_ops: usize = self.dsp_us_per_op.iter().map(|op| op.n_ops).sum();
-        let _ = writeln!(text, "{:<20} {n_ops:>6} {total:>12.1}", "all");
+        let _ = writeln!(text, "{:<20} {n_ops:>6} {total:>12.1} {:>7.1}{packets}", "all", 100.0);
         text
     }
 }
