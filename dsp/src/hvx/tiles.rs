@@ -189,7 +189,11 @@ impl<'a> Row<'a> {
         // SAFETY: a record begins with 32 bytes of codes.
         unsafe { I::store_i8(record.as_ptr().cast(), codes) };
         let at = Record::of::<I>();
-        for (at, value) in [(at.scale, scale), (at.sum, sum), (at.offset, f32::from_bits(offset as u32))] {
+        for (at, value) in [
+            (at.scale, scale),
+            (at.sum, sum),
+            (at.offset, f32::from_bits(offset as u32)),
+        ] {
             let place = record.part(at, 4 * I::SCALE_LANES).cast::<f32>();
             if I::SCALE_LANES == LANES {
                 super::store::<I>(place, 0, I::splat(value));

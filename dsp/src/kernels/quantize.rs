@@ -65,7 +65,9 @@ impl<'a> Prepared<'a> {
     pub(super) fn new<I: Isa>(bytes: Span<'a, u8>, k: usize, form: Form) -> Self {
         let row_bytes = match form {
             Form::Floats => scratch::float_row_bytes(k as u32) as usize,
-            Form::Codes | Form::FineCodes => (k / LANES * Record::of::<I>().bytes).next_multiple_of(LINE_BYTES as usize),
+            Form::Codes | Form::FineCodes => {
+                (k / LANES * Record::of::<I>().bytes).next_multiple_of(LINE_BYTES as usize)
+            }
         };
         Self {
             bytes,
