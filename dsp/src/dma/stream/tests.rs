@@ -152,15 +152,11 @@ fn transfers_run_ahead_of_the_reader() {
     feed.take(list[1]);
     assert_eq!(engine.n_pushed.load(Ordering::Relaxed), 5);
     // SAFETY: as above.
-    assert!(
-        unsafe { streams.feed(1, list.iter().copied()) }.is_none(),
-        "one user a lane"
-    );
+    let second = unsafe { streams.feed(1, list.iter().copied()) };
+    assert!(second.is_none(), "one user a lane");
     // SAFETY: as above.
-    assert!(
-        unsafe { streams.feed(99, list.iter().copied()) }.is_none(),
-        "no such lane"
-    );
+    let other = unsafe { streams.feed(99, list.iter().copied()) };
+    assert!(other.is_none(), "no such lane");
 }
 
 #[test]

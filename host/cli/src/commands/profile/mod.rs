@@ -7,14 +7,15 @@ mod timeline;
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hexloom::SessionOptions;
-use hexloom_models::llama::Context;
+use hexloom_models::llama::{Context, LlamaConfig};
 
 use crate::args::{ModelArg, SessionArgs};
 use crate::commands::bench::tokens;
+use crate::device::Device;
 use crate::failure::Failure;
 use crate::{load, output};
 use table::Report;
@@ -47,15 +48,25 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The file that the timeline goes to.
+struct TraceFile<'a> {
+    path: &'a Path,
+    file: BufWriter<File>,
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.session.device == Device::Null {
+        let what = "device null computes nothing, so there is nothing to profile";
+        return Err(Failure::Argument(what.to_owned()));
+    }
     let gguf = load::open(&args.model.path)?;
-    // Before the long work: a file that cannot be written should not be found out after it.
-    let mut file = args.trace.as_ref().map(File::create).transpose()?.map(BufWriter::new);
+    let n_ctx = context_length(args, LlamaConfig::from_gguf(&gguf)?.n_ctx_train)?;
+    // Before the long work: that a file cannot be written should not be found out after it.
+    let file = args.trace.as_deref().map(|path| TraceFile::create(path)).transpose()?;
     let options = SessionOptions {
         trace_records: if file.is_some() { TRACE_RECORDS } else { 0 },
         ..args.session.options(false)
     };
-    let n_ctx = args.prompt.saturating_add(args.n).saturating_add(1);
     let loaded = load::model(&gguf, n_ctx, args.session.device, options)?;
     let mut context = Context::new(&loaded.model, n_ctx)?;
     let tokens = tokens(n_ctx, loaded.model.config().n_vocab);
@@ -78,13 +89,45 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     bar.finish_and_clear();
     report.finish(timeline.dropped());
-    if let Some(file) = &mut file {
-        serde_json::to_writer(&mut *file, &timeline.finish()).map_err(|error| Failure::Output(error.into()))?;
-        file.flush()?;
+    if let Some(file) = file {
+        file.write(&timeline)?;
     }
     match args.json {
         true => output::print_json(&report)?,
         false => output::print(&report.text(args.trace.as_deref()))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Positions that the steps take, with one to warm up; more than the model was trained with would measure no use of it.
+fn context_length(args: &Args, trained: u32) -> Result<u32, Failure> {
+    let needed = u64::from(args.prompt) + u64::from(args.n) + 1;
+    match u32::try_from(needed) {
+        Ok(needed) if needed <= trained => Ok(needed),
+        _ => Err(Failure::Argument(format!(
+            "--prompt {} and --n-tokens {} take {needed} positions with the warm-up; the model was trained with {trained}",
+            args.prompt, args.n
+        ))),
+    }
+}
+
+impl<'a> TraceFile<'a> {
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        let file = File::create(path).map_err(failed(path))?;
+        let file = BufWriter::new(file);
+        Ok(Self { path, file })
+    }
+
+    fn write(mut self, timeline: &Timeline) -> Result<(), Failure> {
+        let written = serde_json::to_writer(&mut self.file, &timeline.file()).map_err(std::io::Error::from);
+        written.and_then(|()| self.file.flush()).map_err(failed(self.path))
+    }
+}
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    let path = path.to_owned();
+    move |source| Failure::Write {
+        path: path.clone(),
+        source,
+    }
 }

@@ -15,8 +15,8 @@ const DSP: u32 = 2;
 /// A file's content.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TraceFile {
-    trace_events: Vec<Event>,
+pub(super) struct TraceEvents<'a> {
+    trace_events: &'a [Event],
     display_time_unit: &'static str,
 }
 
@@ -81,9 +81,9 @@ impl Timeline {
     }
 
     /// The file.
-    pub(super) fn finish(self) -> TraceFile {
-        TraceFile {
-            trace_events: self.events,
+    pub(super) fn file(&self) -> TraceEvents<'_> {
+        TraceEvents {
+            trace_events: &self.events,
             display_time_unit: "ms",
         }
     }
@@ -213,7 +213,7 @@ mod tests {
     fn golden() {
         let timeline = example();
         assert_eq!(timeline.dropped(), 2);
-        let text = serde_json::to_string_pretty(&timeline.finish()).unwrap();
+        let text = serde_json::to_string_pretty(&timeline.file()).unwrap();
         assert_eq!(text + "\n", include_str!("timeline.golden.json"));
     }
 }
