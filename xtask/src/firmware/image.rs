@@ -15,6 +15,8 @@ use super::tools::Tools;
 use crate::process;
 use crate::workspace::Workspace;
 
+/// Scripts and lists that images are linked by.
+const LINK_FILES: &str = "toolchains/link";
 /// The link script that gathers the table of log texts; it comes with `defmt`.
 const LOG_TABLE: &str = "defmt.x";
 /// Log texts below this level are left out of images.
@@ -106,7 +108,7 @@ pub(crate) fn make(
             size_line(&file, facts, folder)
         }
         Product::Library(_) => {
-            let lists = library::Lists::read(&workspace.root.join("toolchains/link"))?;
+            let lists = library::Lists::read(&workspace.root.join(LINK_FILES))?;
             let linked = library::link(tools, &lists, &built, &facts.image, deadline)?;
             lists.check(&linked.stripped, facts)?;
             publish(&linked.with_symbols, &facts.with_symbols(), folder)?;
