@@ -1,6 +1,6 @@
 //! Runs the case list and prints what ran: `cargo run -p hexloom-conformance --release --example conformance
-//! [sim|emu] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole list, of which the tests run
-//! the cheap part.
+//! [sim|emu|ieee|qfloat] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole list, of which the
+//! tests run the cheap part.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -11,11 +11,13 @@ use hexloom_emu::EmuOptions;
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
     let device = match wanted.first().map(String::as_str) {
-        Some("sim" | "emu") => wanted.remove(0),
+        Some("sim" | "emu" | "ieee" | "qfloat") => wanted.remove(0),
         _ => "sim".to_owned(),
     };
     let mut suite = match device.as_str() {
         "emu" => runners::emu(&EmuOptions::find()?)?,
+        "ieee" => runners::ieee_model()?,
+        "qfloat" => runners::qfloat_model()?,
         _ => runners::sim()?,
     };
     for (name, cases) in cases::FAMILIES {

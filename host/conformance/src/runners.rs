@@ -76,3 +76,37 @@ pub fn sim() -> Result<Suite, OpenError> {
     }
     Ok(Suite::new(reference, runners))
 }
+
+/// Devices with IEEE floats (v79 and later): a model of their instructions, compared bit for bit with this machine's.
+pub fn ieee_model() -> Result<Suite, OpenError> {
+    let runners = vec![
+        model("sim", KernelSet::best(), 3, false)?,
+        model("ieee model", KernelSet::Ieee, 3, false)?,
+    ];
+    Ok(Suite::new(model("sim reference", KernelSet::best(), 1, true)?, runners))
+}
+
+/// Devices with qfloat (v68 to v75): a model of their instructions, within the tolerances of all runners, and bit for bit on
+/// any number of threads.
+pub fn qfloat_model() -> Result<Suite, OpenError> {
+    let runners = vec![
+        model("qfloat model", KernelSet::Qfloat, 1, false)?,
+        model("qfloat model, 3 threads", KernelSet::Qfloat, 3, false)?,
+    ];
+    let reference = model("sim reference", KernelSet::best(), 1, true)?;
+    Ok(Suite::new(reference, runners))
+}
+
+fn model(name: &str, kernels: KernelSet, n_threads: u32, reference: bool) -> Result<Runner, OpenError> {
+    let transport = SimTransport::new(SimOptions {
+        n_threads,
+        junk_scratch: true,
+        kernels: Some(kernels),
+        ..SimOptions::default()
+    });
+    let options = SessionOptions {
+        reference,
+        ..SessionOptions::default()
+    };
+    Runner::open(name, Arc::new(transport), options)
+}
