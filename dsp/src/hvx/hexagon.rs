@@ -51,6 +51,17 @@ macro_rules! op {
     }};
 }
 
+/// A statement for each lane, written out: QEMU pays for a loop's jumps more than for its body.
+macro_rules! every_lane {
+    ($lane:ident => $body:expr) => {
+        every_lane!(@ $lane $body; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+    };
+    (@ $lane:ident $body:expr; $($idx:literal)*) => {$({
+        let $lane: usize = $idx;
+        $body;
+    })*};
+}
+
 #[inline(always)]
 fn words(x: Line) -> HvxVector {
     // SAFETY: both are 128 bytes, and any bytes are a value of either.
@@ -106,9 +117,10 @@ mod lanes {
             #[inline(never)]
             pub(super) fn $name(a: &Line, b: &Line) -> Line {
                 let mut result = Line([0.0; LANES]);
-                for ((result, &$a), &$b) in result.0.iter_mut().zip(&a.0).zip(&b.0) {
-                    *result = $value;
-                }
+                every_lane!(lane => {
+                    let ($a, $b) = (a.0[lane], b.0[lane]);
+                    result.0[lane] = $value;
+                });
                 result
             }
         )*};
@@ -134,15 +146,13 @@ mod lanes {
     #[inline(never)]
     pub(super) fn from_half(halves: &Halves) -> Line {
         let mut special = false;
-        let lanes = halves.0.map(|half| {
+        let mut lanes = [0.0; LANES];
+        every_lane!(lane => {
+            let half = halves.0[lane];
             let magnitude = u32::from(half & 0x7fff);
-            special |= magnitude.wrapping_sub(1) < 0x3ff || magnitude >= 0x7c00;
-            let bits = if magnitude == 0 {
-                0
-            } else {
-                (magnitude << 13) + (112 << 23)
-            };
-            f32::from_bits(u32::from(half & 0x8000) << 16 | bits)
+            special |= (magnitude.wrapping_sub(1) < 0x3ff) | (magnitude >= 0x7c00);
+            let bits = if magnitude == 0 { 0 } else { (magnitude << 13) + (112 << 23) };
+            lanes[lane] = f32::from_bits(u32::from(half & 0x8000) << 16 | bits);
         });
         if special {
             Line(halves.0.map(f16_to_f32))
@@ -163,7 +173,9 @@ mod lanes {
 
     #[inline(never)]
     pub(super) fn to_float(x: HvxVector) -> Line {
-        Line(line(x).0.map(|lane| lane.to_bits() as i32 as f32))
+        let mut x = line(x);
+        every_lane!(lane => x.0[lane] = x.0[lane].to_bits() as i32 as f32);
+        x
     }
 
     #[inline(never)]
@@ -391,51 +403,9 @@ impl Isa for Hexagon {
 
     #[inline(always)]
     fn dot_rows<C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [Self::F32; N] {
-        fused::dot_rows::<C, N>(tiles, rows)
+        rows::dot_rows::<C, N>(tiles, rows)
     }
 }
 
-/// The hottest loop with its float part in one pass over the lanes of a tile.
-mod fused {
-    use super::{Codes, Hexagon, Isa, LANES, Line, Row, Tiles, line};
-    use crate::hvx::tiles;
-
-    #[inline(never)]
-    pub(super) fn dot_rows<C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [Line; N] {
-        let per_tile = LANES * (1 + C::MINIMUM as usize);
-        let mut totals = [Line([0.0; LANES]); N];
-        for tile in 0..tiles.count() {
-            let dots = tiles::dots::<Hexagon, C, N>(tiles, rows, tile);
-            let scales = tiles.scales().part(tile * per_tile, per_tile);
-            // SAFETY: a tile has at least 32 halves of scales, in the span checked above.
-            let scale = unsafe { Hexagon::load_f16(scales.as_ptr()) };
-            for ((total, row), dot) in totals.iter_mut().zip(rows).zip(dots) {
-                add_dots(total, &scale, row.scale::<Hexagon>(tile), &line(dot));
-            }
-            if C::MINIMUM {
-                // SAFETY: types with minima have 32 halves of them behind the scales, in the span checked above.
-                let minimum = unsafe { Hexagon::load_f16(scales.part(LANES, LANES).as_ptr()) };
-                for (total, row) in totals.iter_mut().zip(rows) {
-                    add_product(total, &minimum, row.sum::<Hexagon>(tile));
-                }
-            }
-        }
-        totals
-    }
-
-    /// `total += (scale * factor) * dot`; the bits of `dot` are integers.
-    #[inline(never)]
-    fn add_dots(total: &mut Line, scale: &Line, factor: f32, dot: &Line) {
-        for ((total, &scale), dot) in total.0.iter_mut().zip(&scale.0).zip(&dot.0) {
-            *total += scale * factor * dot.to_bits() as i32 as f32;
-        }
-    }
-
-    /// `total += x * factor`.
-    #[inline(never)]
-    fn add_product(total: &mut Line, x: &Line, factor: f32) {
-        for (total, &x) in total.0.iter_mut().zip(&x.0) {
-            *total += x * factor;
-        }
-    }
-}
+#[path = "hexagon_rows.rs"]
+mod rows;
