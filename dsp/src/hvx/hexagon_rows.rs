@@ -22,10 +22,15 @@ pub(super) fn dot_rows<C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<
     });
     let mut totals = [Line([0.0; LANES]); N];
     for _ in 0..tiles.count() {
-        // SAFETY: the pointers have advanced by whole tiles and records, fewer than the checked lengths hold; records lie on
-        // a boundary of 4 bytes.
-        let offsets = records.map(|at| unsafe { at.wrapping_add(record.offset).cast::<i32>().read() });
-        let starts = offsets.map(|offset| offset * (C::ZERO_POINT / 8));
+        // The pointers have advanced by whole tiles and records, fewer than the checked lengths hold; records lie on a boundary
+        // of 4 bytes.
+        let starts = match C::ZERO_POINT {
+            0 => [0; N],
+            // SAFETY: as above.
+            8 => records.map(|at| unsafe { at.wrapping_add(record.offset).cast::<i32>().read() }),
+            // SAFETY: as above.
+            _ => records.map(|at| unsafe { at.wrapping_add(record.wide_offset).cast::<i32>().read() }),
+        };
         let act = records.map(<*const u8>::cast::<i8>);
         let dots = if C::BITS == 4 {
             // SAFETY: as above; a tile of 4-bit codes has 512 bytes.

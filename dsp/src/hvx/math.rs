@@ -177,7 +177,7 @@ pub fn sin_cos<I: Isa>(x: I::F32) -> (I::F32, I::F32) {
 #[inline(always)]
 pub fn sin_cos_turns<I: Isa>(x: I::F32) -> (I::F32, I::F32) {
     let quarter = I::to_int(I::mul(x, I::splat(4.0)));
-    let rest = I::sub(x, I::mul(I::to_float(quarter), I::splat(0.25)));
+    let rest = I::exact_sub(x, I::exact_mul(I::to_float(quarter), I::splat(0.25)));
     quadrant::<I>(quarter, I::mul(rest, I::splat(TAU)))
 }
 
@@ -188,17 +188,15 @@ pub fn abs<I: Isa>(x: I::F32) -> I::F32 {
 }
 
 /// ln 2 to 15 bits, so that its product with an exponent is exact, and what is left of it.
-const LN2_HIGH: f32 = 0.693_145_75;
-const LN2_LOW: f32 = 1.428_606_8e-6;
+pub(super) const LN2_HIGH: f32 = 0.693_145_75;
+pub(super) const LN2_LOW: f32 = 1.428_606_8e-6;
 
 /// e^(x + low) for a `low` that is small against x or 0.
 #[inline(always)]
 fn exp_sum<I: Isa>(x: I::F32, low: I::F32) -> I::F32 {
     let bounded = I::min(I::max(x, I::splat(-104.0)), I::splat(89.0));
     let power = I::to_int(I::mul(bounded, I::splat(LOG2_E)));
-    let n = I::to_float(power);
-    let r = I::sub(bounded, I::mul(n, I::splat(LN2_HIGH)));
-    let r = I::add(I::sub(r, I::mul(n, I::splat(LN2_LOW))), low);
+    let r = I::add(I::exp_rest(bounded, power), low);
     let p = poly::<I, 6>(
         r,
         [

@@ -163,6 +163,28 @@ pub trait Isa: Copy + Send + Sync + 'static {
     fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
     /// a / b.
     fn div(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a + b, correctly rounded by every member: for the few sums that must not lose a bit (see [`device`]).
+    #[inline(always)]
+    fn exact_add(a: Self::F32, b: Self::F32) -> Self::F32 {
+        Self::add(a, b)
+    }
+    /// a - b, correctly rounded by every member.
+    #[inline(always)]
+    fn exact_sub(a: Self::F32, b: Self::F32) -> Self::F32 {
+        Self::sub(a, b)
+    }
+    /// a * b, correctly rounded by every member.
+    #[inline(always)]
+    fn exact_mul(a: Self::F32, b: Self::F32) -> Self::F32 {
+        Self::mul(a, b)
+    }
+    /// `x - n ln 2` for |x| up to 104 and the nearest such n.
+    #[inline(always)]
+    fn exp_rest(x: Self::F32, n: Self::I32) -> Self::F32 {
+        let n = Self::to_float(n);
+        let rest = Self::sub(x, Self::mul(n, Self::splat(math::LN2_HIGH)));
+        Self::sub(rest, Self::mul(n, Self::splat(math::LN2_LOW)))
+    }
     /// Square root, correctly rounded; NaN below 0.
     fn sqrt(x: Self::F32) -> Self::F32;
     /// `if a > b { a } else { b }`.

@@ -69,6 +69,8 @@ pub struct Row<'a> {
 /// Where things lie in the record of one block, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
+    /// -128 times the sum of codes, i32, plus [`Isa::OFFSET_BIAS`]: what takes a zero point of 128 away. Stored once.
+    pub wide_offset: usize,
     /// The scale, f32.
     pub scale: usize,
     /// Scale times sum of codes, f32: what a minimum is multiplied with.
@@ -83,8 +85,10 @@ impl Record {
     /// Records with each value stored `lanes` times.
     pub const fn new(lanes: usize) -> Self {
         let value = 4 * lanes;
-        let scale = if value > LANES { value } else { LANES };
+        let wide_offset = LANES;
+        let scale = (wide_offset + 4).next_multiple_of(value);
         Self {
+            wide_offset,
             scale,
             sum: scale + value,
             offset: scale + 2 * value,
@@ -197,9 +201,14 @@ impl<'a> Row<'a> {
     /// What takes a zero point away from a block's dot product.
     #[inline(always)]
     pub fn offset<I: Isa, C: Codes>(&self, block: usize) -> i32 {
-        let record = self.record::<I>(block).part(Record::of::<I>().offset, 4);
-        let offset = record.cast::<i32>().get(0).wrapping_sub(I::OFFSET_BIAS);
-        offset.wrapping_mul(C::ZERO_POINT / 8)
+        let at = Record::of::<I>();
+        let at = match C::ZERO_POINT {
+            0 => return 0,
+            8 => at.offset,
+            _ => at.wide_offset,
+        };
+        let offset = self.record::<I>(block).part(at, 4).cast::<i32>().get(0);
+        offset.wrapping_sub(I::OFFSET_BIAS)
     }
 
     /// The codes of a block.
@@ -210,7 +219,7 @@ impl<'a> Row<'a> {
 
     /// Stores the record of one block; a scale of NaN makes the row one that is not finite.
     #[inline(always)]
-    pub fn set<I: Isa>(&self, block: usize, codes: I::I32, scale: f32, sum: f32, offset: i32) {
+    pub fn set<I: Isa>(&self, block: usize, codes: I::I32, scale: f32, code_sum: i32) {
         if scale.is_nan() {
             self.odd.store(1, Ordering::Relaxed);
         }
@@ -218,10 +227,13 @@ impl<'a> Row<'a> {
         // SAFETY: a record begins with 32 bytes of codes.
         unsafe { I::store_i8(record.as_ptr().cast(), codes) };
         let at = Record::of::<I>();
+        let offset = |zero_point: i32| code_sum.wrapping_mul(-zero_point).wrapping_add(I::OFFSET_BIAS);
+        record.part(at.wide_offset, 4).cast::<i32>().set(0, offset(128));
+        let sum = scale * code_sum as f32;
         for (at, value) in [
             (at.scale, scale),
             (at.sum, sum),
-            (at.offset, f32::from_bits(offset as u32)),
+            (at.offset, f32::from_bits(offset(8) as u32)),
         ] {
             let place = record.part(at, 4 * I::SCALE_LANES).cast::<f32>();
             if I::SCALE_LANES == LANES {

@@ -43,26 +43,39 @@ impl Kernel for Norm<'_> {
             if self.centred {
                 let mut sum = I::splat(0.0);
                 for start in x.starts() {
-                    sum = I::add(sum, x.load::<I>(start, 0.0));
+                    sum = I::exact_add(sum, x.load::<I>(start, 0.0));
                 }
                 mean = I::to_array(I::div(I::splat(I::sum(sum)), count))[0];
             }
             // Lanes past the end are the mean, so that they add nothing.
             let mut squares = I::splat(0.0);
             for start in x.starts() {
-                let off = I::sub(x.load::<I>(start, mean), I::splat(mean));
+                let off = self.off::<I>(&x, start, mean);
                 squares = I::add(squares, I::mul(off, off));
             }
             let variance = I::div(I::splat(I::sum(squares)), count);
             let scale = math::rsqrt::<I>(I::add(variance, I::splat(self.eps)));
             let weight = self.weight.as_ref().map(|weight| Row::repeated(weight, index));
             for start in x.starts() {
-                let mut y = I::mul(I::sub(x.load::<I>(start, mean), I::splat(mean)), scale);
+                let mut y = I::mul(self.off::<I>(&x, start, mean), scale);
                 if let Some(weight) = &weight {
                     y = I::mul(y, weight.load::<I>(start, 0.0));
                 }
                 out.store::<I>(start, y);
             }
+        }
+    }
+}
+
+impl Norm<'_> {
+    /// 32 elements less the mean. Equal elements have none left over: a trace would be divided by the root of eps.
+    #[inline(always)]
+    fn off<I: Isa>(&self, x: &Row<'_>, start: usize, mean: f32) -> I::F32 {
+        let x = x.load::<I>(start, mean);
+        if self.centred {
+            I::exact_sub(x, I::splat(mean))
+        } else {
+            x
         }
     }
 }

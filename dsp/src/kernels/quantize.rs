@@ -142,7 +142,7 @@ impl Prepare<'_> {
         // Sums of 32 codes are exact in f32 in any order.
         let sum = I::sum(I::to_float(codes));
         let row = self.to.codes::<I>(row);
-        row.set::<I>(block, codes, scale, scale * sum, -8 * sum as i32);
+        row.set::<I>(block, codes, scale, sum as i32);
         I::sub(x, I::mul(I::to_float(codes), I::splat(scale)))
     }
 }

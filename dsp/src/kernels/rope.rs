@@ -123,10 +123,14 @@ impl Turns<'_> {
         let upper = upper_half(position);
         let [upper, lower, position] = [upper, position - upper, position].map(I::splat);
         // Products of 12 by 12 bits are exact, so whole turns can be taken off each before anything is rounded.
-        let large = I::add(fraction::<I>(I::mul(upper, head)), fraction::<I>(I::mul(lower, head)));
-        let middle = fraction::<I>(I::mul(upper, rest));
+        let large = I::exact_add(
+            fraction::<I>(I::exact_mul(upper, head)),
+            fraction::<I>(I::exact_mul(lower, head)),
+        );
+        let middle = fraction::<I>(I::exact_mul(upper, rest));
         let small = I::add(I::mul(lower, rest), I::mul(position, low));
-        let sum = fraction::<I>(I::add(fraction::<I>(large), I::add(middle, small)));
+        let sum = I::exact_add(fraction::<I>(large), I::exact_add(middle, small));
+        let sum = fraction::<I>(sum);
         I::min(I::splat(1.0), I::max(I::splat(-1.0), sum))
     }
 }
@@ -142,7 +146,7 @@ fn upper_half(x: f32) -> f32 {
 fn fraction<I: Isa>(turns: I::F32) -> I::F32 {
     let limit = 1_073_741_824.0;
     let bounded = I::max(I::min(turns, I::splat(limit)), I::splat(-limit));
-    I::sub(turns, I::to_float(I::to_int(bounded)))
+    I::exact_sub(turns, I::to_float(I::to_int(bounded)))
 }
 
 struct Rope<'a> {

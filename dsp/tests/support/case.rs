@@ -1,8 +1,8 @@
 //! One op case and the check that every case goes through.
 //!
 //! The reference, one run per vector kernel set, models of device floats among them, 1 to 7 threads, the least, little and
-//! much scratch filled with junk, each allowed operand in place: equal bits among kernels, and a small error against the
-//! reference. Ops that the matrix unit serves run with its model as well.
+//! much scratch filled with junk, each allowed operand in place: equal bits among kernels with IEEE floats and among those
+//! with qfloat, and a small error against the reference. Ops that the matrix unit serves run with its model as well.
 
 use hexloom_abi::op::{Op, Shape};
 use hexloom_abi::{DType, Opcode, Status, inplace, scratch, support};
@@ -128,13 +128,15 @@ pub(crate) fn ieee_sets() -> Vec<KernelSet> {
     sets
 }
 
-/// The groups of sets that agree bit for bit, each with the thread counts to run it on: models are slow.
-fn groups() -> [(Vec<KernelSet>, &'static [u32]); 3] {
-    [
-        (ieee_sets(), &N_THREADS),
-        (vec![KernelSet::Plain, KernelSet::Ieee], &N_THREADS[2..3]),
-        (vec![KernelSet::Qfloat], &[1, 3]),
-    ]
+/// The groups of sets that agree bit for bit, each with the thread counts to run it on: models are slow. Products with
+/// tiled weights are qfloat on every device.
+fn groups(op: &Op) -> [(Vec<KernelSet>, &'static [u32]); 3] {
+    let models: &[u32] = &[1, 3];
+    let ieee = match op.srcs.iter().flatten().any(|src| src.tiled) {
+        true => (vec![KernelSet::Ieee], models),
+        false => (vec![KernelSet::Plain, KernelSet::Ieee], &N_THREADS[2..3]),
+    };
+    [(ieee_sets(), &N_THREADS), ieee, (vec![KernelSet::Qfloat], models)]
 }
 
 /// Runs a case every way there is.
@@ -183,7 +185,7 @@ pub(crate) fn check(case: &Case) {
             }
         }
     });
-    let groups = groups();
+    let groups = groups(&op);
     let ways = || {
         groups
             .iter()
@@ -206,6 +208,7 @@ pub(crate) fn check(case: &Case) {
                                     got.assert_guards(&way, case.status == Status::Ok);
                                 }
                                 let limit = case.nmse.unwrap_or(tolerance(got.shape.dtype));
+                                let limit = limit.max(least_limit(set, got.shape.dtype));
                                 compare(&way, case, &got.values(), &wanted.values(), limit);
                             }
                             let Some(first) = &first else {
@@ -419,6 +422,14 @@ fn run(
     };
     assert_eq!(status, case.status, "{set:?}, {overlap:?}: {case:?}");
     dsts
+}
+
+/// With qfloat a quantised code may be the next one where a value lies half-way between two.
+fn least_limit(set: KernelSet, dtype: DType) -> f64 {
+    match set {
+        KernelSet::Qfloat if dtype.is_quantized() => 1e-6,
+        _ => 0.0,
+    }
 }
 
 fn compare(way: &str, case: &Case, got: &[f64], wanted: &[f64], limit: f64) {

@@ -1,6 +1,6 @@
 //! Runs the case list and prints what ran: `cargo run -p hexloom-conformance --release --example conformance
-//! [sim|emu|sim+hmx|emu+hmx] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole list, of which the tests run
-//! the cheap part; `+hmx` is with the matrix unit's model.
+//! [sim|emu|sim+hmx|emu+hmx|ieee|qfloat] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole
+//! list, of which the tests run the cheap part; `+hmx` is with the matrix unit's model.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -12,13 +12,15 @@ use hexloom_emu::EmuOptions;
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
     let device = match wanted.first().map(String::as_str) {
-        Some("sim" | "emu" | "sim+hmx" | "emu+hmx") => wanted.remove(0),
+        Some("sim" | "emu" | "sim+hmx" | "emu+hmx" | "ieee" | "qfloat") => wanted.remove(0),
         _ => "sim".to_owned(),
     };
     let mut suite = match device.as_str() {
         "emu" => runners::emu(&EmuOptions::find()?, MatrixUnit::Auto)?,
         "emu+hmx" => runners::emu(&EmuOptions::find()?, MatrixUnit::Model)?,
         "sim+hmx" => runners::matrix_unit()?,
+        "ieee" => runners::ieee_model()?,
+        "qfloat" => runners::qfloat_model()?,
         _ => runners::sim()?,
     };
     for (name, cases) in cases::FAMILIES {

@@ -174,3 +174,42 @@ pub fn dma() -> Result<Suite, OpenError> {
     ];
     Ok(Suite::new(open("sim reference", 1, 8 << 20, None, true)?, runners))
 }
+
+/// Devices with IEEE floats (v79 and later): a model of their instructions, compared bit for bit with this machine's. Only
+/// for ops without tiled weights, whose products are qfloat on every device.
+pub fn ieee_model() -> Result<Suite, OpenError> {
+    let runners = vec![
+        model("sim", KernelSet::best(), 3)?,
+        model("ieee model", KernelSet::Ieee, 3)?,
+    ];
+    Ok(Suite::new(reference()?, runners))
+}
+
+/// The same for products: on any number of threads the same bits, within the tolerances of all runners.
+pub fn ieee_products() -> Result<Suite, OpenError> {
+    let runners = vec![
+        model("ieee model", KernelSet::Ieee, 1)?,
+        model("ieee model, 3 threads", KernelSet::Ieee, 3)?,
+    ];
+    Ok(Suite::new(reference()?, runners))
+}
+
+/// Devices with qfloat (v68 to v75): a model of their instructions, within the tolerances of all runners, and bit for bit on
+/// any number of threads.
+pub fn qfloat_model() -> Result<Suite, OpenError> {
+    let runners = vec![
+        model("qfloat model", KernelSet::Qfloat, 1)?,
+        model("qfloat model, 3 threads", KernelSet::Qfloat, 3)?,
+    ];
+    Ok(Suite::new(reference()?, runners))
+}
+
+fn model(name: &str, kernels: KernelSet, n_threads: u32) -> Result<Runner, OpenError> {
+    let transport = SimTransport::new(SimOptions {
+        n_threads,
+        junk_scratch: true,
+        kernels: Some(kernels),
+        ..SimOptions::default()
+    });
+    Runner::open(name, Arc::new(transport), SessionOptions::default())
+}

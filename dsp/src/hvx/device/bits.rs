@@ -1,5 +1,8 @@
 //! What both float flavours do to IEEE floats with integer instructions alone: comparisons, conversions, division, square
 //! root. Exact or correctly rounded, infinities and NaN included, whatever the processor's float unit does.
+//!
+//! On a PC, where an instruction is a loop over 32 lanes, the longer functions are calls: kernels of thousands of such
+//! loops would take minutes to compile.
 
 use super::Hvx;
 
@@ -15,9 +18,9 @@ const MANTISSA: i32 = 0x007f_ffff;
 const HIDDEN: i32 = 0x0080_0000;
 
 /// A magnitude as mantissa and exponent: `mantissa * 2^(exponent - 23)`, 2^23 <= mantissa < 2^24.
-struct Parts<H: Hvx> {
-    mantissa: H::V,
-    exponent: H::V,
+pub(super) struct Parts<H: Hvx> {
+    pub(super) mantissa: H::V,
+    pub(super) exponent: H::V,
 }
 
 /// |x|.
@@ -33,19 +36,22 @@ pub(super) fn sign<H: Hvx>(x: H::V) -> H::V {
 }
 
 /// Lanes with a > b as floats: false when either is NaN, and zeros are equal.
-#[inline(always)]
+#[cfg_attr(target_arch = "hexagon", inline(always))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(never))]
 pub(super) fn gt<H: Hvx>(a: H::V, b: H::V) -> H::Q {
     H::pred_and(H::vgtw(key::<H>(a), key::<H>(b)), ordered::<H>(a, b))
 }
 
 /// Lanes with a == b as floats.
-#[inline(always)]
+#[cfg_attr(target_arch = "hexagon", inline(always))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(never))]
 pub(super) fn eq<H: Hvx>(a: H::V, b: H::V) -> H::Q {
     H::pred_and(H::veqw(key::<H>(a), key::<H>(b)), ordered::<H>(a, b))
 }
 
 /// Nearest integers, ties to even; lanes are within i32.
-#[inline(always)]
+#[cfg_attr(target_arch = "hexagon", inline(always))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(never))]
 pub(super) fn to_int<H: Hvx>(x: H::V) -> H::V {
     let abs = magnitude::<H>(x);
     let mantissa = mantissa::<H>(abs);
@@ -79,7 +85,8 @@ pub(super) fn to_float<H: Hvx>(x: H::V) -> H::V {
 }
 
 /// f16 in the low halves of words, the high halves 0, as f32; exact, subnormals included.
-#[inline(always)]
+#[cfg_attr(target_arch = "hexagon", inline(always))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(never))]
 pub(super) fn widen<H: Hvx>(half: H::V) -> H::V {
     let zero = H::lvsplatw(0);
     let abs = H::vand(half, H::lvsplatw(0x7fff));
@@ -97,7 +104,8 @@ pub(super) fn widen<H: Hvx>(half: H::V) -> H::V {
 }
 
 /// f32 as f16 in the low halves of words: nearest even, subnormals kept, overflow to infinity.
-#[inline(always)]
+#[cfg_attr(target_arch = "hexagon", inline(always))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(never))]
 pub(super) fn narrow<H: Hvx>(x: H::V) -> H::V {
     let abs = magnitude::<H>(x);
     // Rounds what 13 bits less leave, above 2^31 as well.
@@ -182,7 +190,7 @@ fn key<H: Hvx>(x: H::V) -> H::V {
 
 /// `x`, negated where the sign bit of `sign` is set.
 #[inline(always)]
-fn signed<H: Hvx>(x: H::V, sign: H::V) -> H::V {
+pub(super) fn signed<H: Hvx>(x: H::V, sign: H::V) -> H::V {
     let negative = H::vasrw(sign, 31);
     H::vsubw(H::vxor(x, negative), negative)
 }
@@ -208,7 +216,7 @@ fn mantissa<H: Hvx>(abs: H::V) -> H::V {
 
 /// A magnitude's parts, subnormals normalised; for 0, infinity and NaN they mean nothing.
 #[inline(always)]
-fn parts<H: Hvx>(abs: H::V) -> Parts<H> {
+pub(super) fn parts<H: Hvx>(abs: H::V) -> Parts<H> {
     let zero = H::lvsplatw(0);
     let by = H::vmaxw(H::vsubw(H::vcl0w(abs), H::lvsplatw(8)), zero);
     // An exponent field of 0 means the same as 1.
@@ -223,7 +231,7 @@ fn parts<H: Hvx>(abs: H::V) -> Parts<H> {
 /// `significand * 2^(exponent - 24)` for 2^24 <= significand < 2^25, a little more if `rest` is above 0, as a float:
 /// nearest even, subnormals, overflow to infinity.
 #[inline(always)]
-fn round_pack<H: Hvx>(significand: H::V, rest: H::V, exponent: H::V) -> H::V {
+pub(super) fn round_pack<H: Hvx>(significand: H::V, rest: H::V, exponent: H::V) -> H::V {
     let zero = H::lvsplatw(0);
     let sticky = H::vlsrw(H::vsubw(zero, rest), 31);
     let significand = H::vor(H::vaddw(significand, significand), sticky);
@@ -236,9 +244,9 @@ fn round_pack<H: Hvx>(significand: H::V, rest: H::V, exponent: H::V) -> H::V {
     H::vminw(H::vaddw(H::vaslw(field, 23), mantissa), H::lvsplatw(INFINITY))
 }
 
-/// `x >> by` to nearest even, for 1 <= by <= 31 and x + 2^(by - 1) below 2^31.
+/// `x >> by` to nearest even, for 1 <= by <= 31 and 0 <= x < 2^31.
 #[inline(always)]
-fn round_shift<H: Hvx>(x: H::V, by: H::V) -> H::V {
+pub(super) fn round_shift<H: Hvx>(x: H::V, by: H::V) -> H::V {
     let one = H::lvsplatw(1);
     let odd = H::vand(H::vlsrwv(x, by), one);
     let half = H::vaslwv(one, H::vsubw(by, one));

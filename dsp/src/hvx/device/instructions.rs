@@ -107,6 +107,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn vaslwv(a: Self::V, by: Self::V) -> Self::V;
     /// `Vd.w = vlsr(Vu.w, Vv.w)`: likewise; a negative count shifts left.
     fn vlsrwv(a: Self::V, by: Self::V) -> Self::V;
+    /// `Vd.w = vmpyie(Vu.w, Vv.uh)`: the low word of the product with the low half of each word of `b`, unsigned.
+    fn vmpyiewuh(a: Self::V, b: Self::V) -> Self::V;
     /// `Vd.uw = vcl0(Vu.uw)`: leading zeros, 32 for 0.
     fn vcl0w(a: Self::V) -> Self::V;
 

@@ -189,6 +189,7 @@ impl Hvx for Intrinsics {
         vlsrw(a: HvxVector, by: i32) q6_vuw_vlsr_vuwr;
         vaslwv(a: HvxVector, by: HvxVector) q6_vw_vasl_vwvw;
         vlsrwv(a: HvxVector, by: HvxVector) q6_vw_vlsr_vwvw;
+        vmpyiewuh(a: HvxVector, b: HvxVector) q6_vw_vmpyie_vwvuh;
         vcl0w(a: HvxVector) q6_vuw_vcl0_vuw;
         vlsrb(a: HvxVector, by: i32) q6_vub_vlsr_vubr;
         vrmpybus_acc(sum: HvxVector, a: HvxVector, four: i32) q6_vw_vrmpyacc_vwvubrb;

@@ -126,6 +126,22 @@ impl<H: Hvx, F: Flavour> Isa for Device<H, F> {
         F::mul::<H>(a, b)
     }
     #[inline(always)]
+    fn exact_add(a: H::V, b: H::V) -> H::V {
+        F::exact_add::<H>(a, b)
+    }
+    #[inline(always)]
+    fn exact_sub(a: H::V, b: H::V) -> H::V {
+        F::exact_add::<H>(a, H::vxor(b, H::lvsplatw(bits::SIGN)))
+    }
+    #[inline(always)]
+    fn exact_mul(a: H::V, b: H::V) -> H::V {
+        F::exact_mul::<H>(a, b)
+    }
+    #[inline(always)]
+    fn exp_rest(x: H::V, n: H::V) -> H::V {
+        F::exp_rest::<H>(x, n)
+    }
+    #[inline(always)]
     fn div(a: H::V, b: H::V) -> H::V {
         bits::div::<H>(a, b)
     }

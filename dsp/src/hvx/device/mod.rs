@@ -7,10 +7,11 @@
 //! inside an operation or a fused loop only: a vector of it must not be stored, spilled or passed to a call. The types say
 //! so ([`Hvx::Qf32`] cannot be stored), and `cargo xtask codegen` looks for spills in the images.
 //!
-//! Reading order: [`instructions`], [`Flavour`] (add, subtract, multiply), `bits` (all else about floats, by integer
-//! instructions), `lanes` (the member), `tiles` (its hottest loop), `model`.
+//! Reading order: [`instructions`], [`Flavour`] (add, subtract, multiply), `bits` and `exact` (all else about floats, by
+//! integer instructions), `lanes` (the member), `tiles` (its hottest loop), `model`.
 
 mod bits;
+mod exact;
 mod floats;
 pub mod instructions;
 #[cfg(all(

@@ -33,23 +33,25 @@ pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows
     // the loop, so tiles 2n to 2n + 2 exist; after it one or two are left.
     unsafe {
         let mut first = at.dots::<H>(0);
+        // The compiler makes the shortest loops of this order.
         for _ in 0..(count - 1) / 2 {
             let [scale0, scale1] = at.scales::<H>();
-            let gains = Sums::<H, N>::gains(&at, 0, &scale0);
+            sums.add_minima(&at, 0, &scale0);
+            let gains0 = Sums::<H, N>::gains(&at, 0, &scale0);
             let second = at.dots::<H>(1);
-            sums.add::<C>(&at, 0, &scale0, gains, first);
-            let gains = Sums::<H, N>::gains(&at, 1, &scale1);
-            sums.add::<C>(&at, 1, &scale1, gains, second);
+            sums.add(gains0, first);
+            let gains1 = Sums::<H, N>::gains(&at, 1, &scale1);
+            sums.add_minima(&at, 1, &scale1);
             first = at.dots::<H>(2);
+            sums.add(gains1, second);
             at.advance();
         }
         let [scale0, scale1] = at.scales::<H>();
-        let gains = Sums::<H, N>::gains(&at, 0, &scale0);
-        sums.add::<C>(&at, 0, &scale0, gains, first);
+        sums.add_minima(&at, 0, &scale0);
+        sums.add(Sums::<H, N>::gains(&at, 0, &scale0), first);
         if count.is_multiple_of(2) {
-            let second = at.dots::<H>(1);
-            let gains = Sums::<H, N>::gains(&at, 1, &scale1);
-            sums.add::<C>(&at, 1, &scale1, gains, second);
+            sums.add_minima(&at, 1, &scale1);
+            sums.add(Sums::<H, N>::gains(&at, 1, &scale1), at.dots::<H>(1));
         }
     }
     sums.values(rows)
@@ -130,14 +132,9 @@ impl<C: Codes, const N: usize> Place<C, N> {
                 8 => unsafe { self.value::<H>(row, tile, RECORD.offset) },
                 // One row of 8-bit codes loads as many vectors as it has packets: its start is a splat.
                 _ => {
-                    let offset = self.records[row].wrapping_add(tile * RECORD.bytes + RECORD.offset);
+                    let start = self.records[row].wrapping_add(tile * RECORD.bytes + RECORD.wide_offset);
                     // SAFETY: as above, on a boundary of 4.
-                    let word = unsafe { offset.cast::<i32>().read() };
-                    H::lvsplatw(
-                        word.wrapping_sub(MAGIC)
-                            .wrapping_mul(C::ZERO_POINT / 8)
-                            .wrapping_add(MAGIC),
-                    )
+                    H::lvsplatw(unsafe { start.cast::<i32>().read() })
                 }
             };
         }
@@ -216,24 +213,24 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
         gains
     }
 
-    /// Adds a tile's products, and its minima times the activation sums.
-    ///
-    /// # Safety
-    /// The tile exists.
+    /// Adds a tile's products.
     #[inline(always)]
-    unsafe fn add<C: Codes>(
-        &mut self,
-        at: &Place<C, N>,
-        tile: usize,
-        scale: &Scale<H::V>,
-        gains: [H::Qf32; N],
-        dots: [H::V; N],
-    ) {
+    fn add(&mut self, gains: [H::Qf32; N], dots: [H::V; N]) {
         let magic = H::lvsplatw(MAGIC);
         for (row, total) in self.totals.iter_mut().enumerate() {
             let dot = H::vsub_sf(dots[row], magic);
             *total = H::vadd_qf32(*total, H::vmpy_qf32(gains[row], dot));
-            if C::MINIMUM {
+        }
+    }
+
+    /// Adds a tile's minima times the activation sums, for types that have them.
+    ///
+    /// # Safety
+    /// The tile exists.
+    #[inline(always)]
+    unsafe fn add_minima<C: Codes>(&mut self, at: &Place<C, N>, tile: usize, scale: &Scale<H::V>) {
+        if C::MINIMUM {
+            for (row, total) in self.totals.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
                 let sum = unsafe { at.value::<H>(row, tile, RECORD.sum) };
                 *total = H::vadd_qf32(*total, H::vmpy_qf32_sf(scale.minimum, sum));

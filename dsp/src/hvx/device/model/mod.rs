@@ -4,8 +4,8 @@
 //! instructions round to nearest even and keep subnormals (assumed: flushing them is a mode that v81 adds and that is off);
 //! a NaN result is 0x7fffffff.
 //!
-//! Each instruction is a function of its own and not inlined: a kernel is thousands of them, and 32 lanes of plain code
-//! each would take minutes to compile.
+//! Instructions of more than a few operations a lane are calls: a kernel is thousands of instructions, and 32 lanes of plain
+//! code for each would take minutes to compile.
 
 mod qfloat;
 #[cfg(test)]
@@ -98,19 +98,19 @@ fn qf(a: Register, b: Register, f: impl Fn(u32, u32) -> u32) -> Qf32 {
 /// Methods of one and two vectors, lane by lane.
 macro_rules! lanes {
     ($($name:ident($a:ident) $value:expr;)*) => {$(
-        #[inline(never)]
+        #[inline]
         fn $name($a: Register) -> Register {
             $a.map(|$a| $value)
         }
     )*};
     ($($name:ident($a:ident, $b:ident) $value:expr;)*) => {$(
-        #[inline(never)]
+        #[inline]
         fn $name($a: Register, $b: Register) -> Register {
             $a.zip($b, |$a, $b| $value)
         }
     )*};
     ($($name:ident($a:ident; $by:ident) $value:expr;)*) => {$(
-        #[inline(never)]
+        #[inline]
         fn $name($a: Register, $by: i32) -> Register {
             $a.map(|$a| $value)
         }
@@ -157,19 +157,19 @@ impl Hvx for Model {
         unsafe { core::ptr::copy_nonoverlapping((&raw const x).cast::<u8>(), ptr.cast(), BYTES) }
     }
 
-    #[inline(never)]
+    #[inline]
     fn lvsplatw(x: i32) -> Register {
         Register([x; 32])
     }
-    #[inline(never)]
+    #[inline]
     fn vextract(x: Register, idx: i32) -> i32 {
         x.0[idx as usize & 31]
     }
-    #[inline(never)]
+    #[inline]
     fn from_words(words: [i32; 32]) -> Register {
         Register(words)
     }
-    #[inline(never)]
+    #[inline]
     fn to_words(x: Register) -> [i32; 32] {
         x.0
     }
@@ -186,6 +186,7 @@ impl Hvx for Model {
         vsubw(a, b) a.wrapping_sub(b);
         vmaxw(a, b) a.max(b);
         vminw(a, b) a.min(b);
+        vmpyiewuh(a, b) a.wrapping_mul(b & 0xffff);
         vaslwv(a, b) match amount(b) {
             left @ 0.. => shift(a, left),
             right => a >> (-right).min(31),
@@ -202,27 +203,27 @@ impl Hvx for Model {
         vlsrb(a; by) i32::from_le_bytes(a.to_le_bytes().map(|byte| byte >> (by & 7)));
     }
 
-    #[inline(never)]
+    #[inline]
     fn vgtw(a: Register, b: Register) -> Predicate {
         Predicate(a.zip(b, |a, b| -i32::from(a > b)))
     }
-    #[inline(never)]
+    #[inline]
     fn veqw(a: Register, b: Register) -> Predicate {
         Predicate(a.zip(b, |a, b| -i32::from(a == b)))
     }
-    #[inline(never)]
+    #[inline]
     fn pred_and(a: Predicate, b: Predicate) -> Predicate {
         Predicate(a.0.zip(b.0, |a, b| a & b))
     }
-    #[inline(never)]
+    #[inline]
     fn pred_or(a: Predicate, b: Predicate) -> Predicate {
         Predicate(a.0.zip(b.0, |a, b| a | b))
     }
-    #[inline(never)]
+    #[inline]
     fn pred_not(a: Predicate) -> Predicate {
         Predicate(a.0.map(|a| !a))
     }
-    #[inline(never)]
+    #[inline]
     fn vmux(q: Predicate, a: Register, b: Register) -> Register {
         let mut result = b;
         for ((result, a), q) in result.0.iter_mut().zip(a.0).zip(q.0.0) {
@@ -230,12 +231,12 @@ impl Hvx for Model {
         }
         result
     }
-    #[inline(never)]
+    #[inline]
     fn vandvrt(mask: Register) -> Predicate {
         debug_assert!(mask.0.iter().all(|&word| word == 0 || word == -1), "not a mask");
         Predicate(mask)
     }
-    #[inline(never)]
+    #[inline]
     fn vandqrt(q: Predicate) -> Register {
         q.0
     }
@@ -303,7 +304,7 @@ impl Hvx for Model {
         (part(0), part(64))
     }
 
-    #[inline(never)]
+    #[inline]
     fn qf32_zero() -> Qf32 {
         Qf32(Register([0; 32]))
     }
