@@ -235,6 +235,11 @@ pub trait Isa: Copy + Send + Sync + 'static {
 
     /// Sum over lanes in the layer's fixed order.
     fn sum(x: Self::F32) -> f32;
+    /// Sum over lanes in the layer's fixed order, each addition correctly rounded by every member.
+    #[inline(always)]
+    fn exact_sum(x: Self::F32) -> f32 {
+        Self::sum(x)
+    }
     /// Maximum over lanes in the layer's fixed order.
     fn max_lane(x: Self::F32) -> f32;
 

@@ -45,7 +45,7 @@ impl Kernel for Norm<'_> {
                 for start in x.starts() {
                     sum = I::exact_add(sum, x.load::<I>(start, 0.0));
                 }
-                mean = I::to_array(I::div(I::splat(I::sum(sum)), count))[0];
+                mean = I::to_array(I::div(I::splat(I::exact_sum(sum)), count))[0];
             }
             // Lanes past the end are the mean, so that they add nothing.
             let mut squares = I::splat(0.0);

@@ -233,6 +233,14 @@ impl<H: Hvx, F: Flavour> Isa for Device<H, F> {
         f32::from_bits(H::vextract(sum, 0) as u32)
     }
     #[inline(always)]
+    fn exact_sum(x: H::V) -> f32 {
+        let mut sum = x;
+        for bytes in [64, 32, 16, 8, 4] {
+            sum = F::exact_add::<H>(sum, H::vror(sum, bytes));
+        }
+        f32::from_bits(H::vextract(sum, 0) as u32)
+    }
+    #[inline(always)]
     fn max_lane(x: H::V) -> f32 {
         let mut max = x;
         for bytes in [64, 32, 16, 8, 4] {

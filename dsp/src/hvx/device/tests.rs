@@ -55,6 +55,7 @@ impl Trial for Exact {
             record.extend(I::to_array(I::select(I::gt(a, b), a, b)).map(f32::to_bits));
             record.extend(I::to_array(I::select(I::eq(a, b), a, b)).map(f32::to_bits));
             record.push(I::max_lane(a).to_bits());
+            record.push(I::exact_sum(a).to_bits());
             let mut halves = [0u16; LANES];
             // SAFETY: 32 halves are 64 writable bytes.
             unsafe { I::store_f16(halves.as_mut_ptr(), a) };
