@@ -1,3 +1,5 @@
+//! Libraries as they should be, with one thing wrong, and broken.
+
 use super::*;
 
 const SEGMENTS: usize = 52;
