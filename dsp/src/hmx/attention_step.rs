@@ -208,6 +208,10 @@ impl Kernel for Weigh<'_> {
 
 impl Weigh<'_> {
     /// Two rows at one block.
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "tiles of positions are rows of one array and places in another"
+    )]
     #[inline(always)]
     fn pair<I: Isa>(&self, pair: usize, place: usize, block: usize, slopes: [f32; 2]) {
         let item = self.0;

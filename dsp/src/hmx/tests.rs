@@ -170,8 +170,9 @@ fn space_depends_on_length_alone() {
     let mut memory = Memory::new(6);
     let all = memory.0.len() * 16;
     for skip in (0..TILE_BYTES).step_by(128) {
+        let start = memory.0.as_mut_ptr().cast::<u8>().wrapping_add(skip);
         // SAFETY: bytes of the vector from `skip` on, which the borrow keeps.
-        let part = unsafe { Span::new(memory.0.as_mut_ptr().cast::<u8>().add(skip), all - TILE_BYTES) };
+        let part = unsafe { Span::new(start, all - TILE_BYTES) };
         let mut space = TileSpace::new(part);
         assert_eq!(space.tiles(), 6);
         assert!((space.take(6).as_ptr() as usize).is_multiple_of(TILE_BYTES));
@@ -211,9 +212,9 @@ fn transposed_rows_are_columns() {
     let tile = memory.space().take(1);
     let rows: [[f32; TILE]; TILE] = core::array::from_fn(|row| core::array::from_fn(|k| (row * TILE + k) as f32));
     tile::fill_transposed::<Plain>(tile, &rows);
-    for k in 0..TILE {
-        for column in 0..TILE {
-            assert_eq!(element(tile, k, column), rows[column][k]);
+    for (column, row) in rows.iter().enumerate() {
+        for (k, value) in row.iter().enumerate() {
+            assert_eq!(element(tile, k, column), *value);
         }
     }
 }
