@@ -71,6 +71,11 @@ pub fn tolerance(case: &Case) -> f64 {
 }
 
 impl Case {
+    /// Whether it reads weights in tiles.
+    pub fn has_tiled_weights(&self) -> bool {
+        self.srcs.iter().flatten().any(|src| src.is_tiled())
+    }
+
     /// A case without operands, with all parameters zero.
     pub fn new(opcode: Opcode) -> Self {
         Self {

@@ -36,11 +36,11 @@ pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows
         // The compiler makes the shortest loops of this order.
         for _ in 0..(count - 1) / 2 {
             let [scale0, scale1] = at.scales::<H>();
-            sums.add_minima(&at, 0, &scale0);
             let gains0 = Sums::<H, N>::gains(&at, 0, &scale0);
+            sums.add_minima(&at, 0, &scale0);
             let second = at.dots::<H>(1);
-            sums.add(gains0, first);
             let gains1 = Sums::<H, N>::gains(&at, 1, &scale1);
+            sums.add(gains0, first);
             sums.add_minima(&at, 1, &scale1);
             first = at.dots::<H>(2);
             sums.add(gains1, second);
@@ -114,6 +114,21 @@ impl<C: Codes, const N: usize> Place<C, N> {
     unsafe fn value<H: Hvx>(&self, row: usize, tile: usize, value: usize) -> H::V {
         // SAFETY: the record has 128 bytes of each value, on a line.
         unsafe { H::vmem(self.records[row].wrapping_add(tile * RECORD.bytes + value)) }
+    }
+
+    /// The activation's scale. Rows of 8-bit codes load nearly as many vectors as they have packets, so one is a splat.
+    ///
+    /// # Safety
+    /// The tile exists.
+    #[inline(always)]
+    unsafe fn factor<H: Hvx>(&self, row: usize, tile: usize) -> H::V {
+        if C::BITS == 8 && tile == 1 {
+            let scale = self.records[row].wrapping_add(tile * RECORD.bytes + RECORD.scale);
+            // SAFETY: the caller's promise; the value lies on a boundary of 4.
+            return H::lvsplatw(unsafe { scale.cast::<i32>().read() });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.value::<H>(row, tile, RECORD.scale) }
     }
 
     /// Dot products of tile `tile`, zero point removed, plus [`MAGIC`].
@@ -207,7 +222,7 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
         let mut gains = [H::qf32_zero(); N];
         for (row, gain) in gains.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
-            let factor = unsafe { at.value::<H>(row, tile, RECORD.scale) };
+            let factor = unsafe { at.factor::<H>(row, tile) };
             *gain = H::vmpy_qf32_sf(scale.scale, factor);
         }
         gains
