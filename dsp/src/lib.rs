@@ -9,12 +9,15 @@
 //! (threads), [`platform`].
 #![no_std]
 // The intrinsics exist; only their stability is pending. PCs build on stable.
+#![cfg_attr(target_arch = "hexagon", feature(stdarch_hexagon))]
 #![cfg_attr(
-    target_arch = "hexagon",
-    feature(stdarch_hexagon, portable_simd, core_intrinsics),
+    all(
+        target_arch = "hexagon",
+        any(target_feature = "hvx-qfloat", target_feature = "hvx-ieee-fp")
+    ),
+    feature(portable_simd, core_intrinsics),
     allow(internal_features, reason = "masked stores are nowhere else")
 )]
-
 #[cfg(test)]
 extern crate std;
 
