@@ -9,12 +9,15 @@
 //! references), [`pool`] (threads), [`platform`], [`dma`] (transfers beside the threads), [`trace`].
 #![no_std]
 // The intrinsics exist; only their stability is pending. PCs build on stable.
+#![cfg_attr(target_arch = "hexagon", feature(stdarch_hexagon, asm_experimental_arch))]
 #![cfg_attr(
-    target_arch = "hexagon",
-    feature(stdarch_hexagon, portable_simd, core_intrinsics, asm_experimental_arch),
+    all(
+        target_arch = "hexagon",
+        any(target_feature = "hvx-qfloat", target_feature = "hvx-ieee-fp")
+    ),
+    feature(portable_simd, core_intrinsics),
     allow(internal_features, reason = "masked stores are nowhere else")
 )]
-
 #[cfg(test)]
 extern crate std;
 

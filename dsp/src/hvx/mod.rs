@@ -75,8 +75,6 @@ pub trait Isa: Copy + Send + Sync + 'static {
     type I32: Copy;
     /// How often the values of a prepared activation are stored: once, or across a vector's lanes.
     const SCALE_LANES: usize = 1;
-    /// What is added to the offsets of a prepared activation.
-    const OFFSET_BIAS: i32 = 0;
 
     /// Runs one part of a kernel compiled with this instruction set's features.
     fn invoke<K: Kernel>(kernel: &K, part: Part);

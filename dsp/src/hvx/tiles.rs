@@ -69,13 +69,13 @@ pub struct Row<'a> {
 /// Where things lie in the record of one block, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// -128 times the sum of codes, i32, plus [`Isa::OFFSET_BIAS`]: what takes a zero point of 128 away. Stored once.
+    /// -128 times the sum of codes, i32: what takes a zero point of 128 away. Stored once.
     pub wide_offset: usize,
     /// The scale, f32.
     pub scale: usize,
     /// Scale times sum of codes, f32: what a minimum is multiplied with.
     pub sum: usize,
-    /// -8 times the sum of codes, i32: what takes a zero point of 8 away, plus [`Isa::OFFSET_BIAS`].
+    /// -8 times the sum of codes, i32: what takes a zero point of 8 away.
     pub offset: usize,
     /// The whole record.
     pub bytes: usize,
@@ -207,8 +207,7 @@ impl<'a> Row<'a> {
             8 => at.offset,
             _ => at.wide_offset,
         };
-        let offset = self.record::<I>(block).part(at, 4).cast::<i32>().get(0);
-        offset.wrapping_sub(I::OFFSET_BIAS)
+        self.record::<I>(block).part(at, 4).cast::<i32>().get(0)
     }
 
     /// The codes of a block.
@@ -227,7 +226,7 @@ impl<'a> Row<'a> {
         // SAFETY: a record begins with 32 bytes of codes.
         unsafe { I::store_i8(record.as_ptr().cast(), codes) };
         let at = Record::of::<I>();
-        let offset = |zero_point: i32| code_sum.wrapping_mul(-zero_point).wrapping_add(I::OFFSET_BIAS);
+        let offset = |zero_point: i32| code_sum.wrapping_mul(-zero_point);
         record.part(at.wide_offset, 4).cast::<i32>().set(0, offset(128));
         let sum = scale * code_sum as f32;
         for (at, value) in [

@@ -64,11 +64,7 @@ pub(super) fn to_int<H: Hvx>(x: H::V) -> H::V {
 }
 
 /// Integers as floats, rounded to nearest even: for processors before v73, which have no instruction for it.
-#[cfg(any(test, not(target_feature = "hvxv73")))]
-#[cfg_attr(
-    not(any(test, target_arch = "hexagon")),
-    expect(dead_code, reason = "the model has the instruction")
-)]
+#[cfg(any(test, all(target_feature = "hvxv68", not(target_feature = "hvxv73"))))]
 #[inline(always)]
 pub(super) fn to_float<H: Hvx>(x: H::V) -> H::V {
     let abs = signed::<H>(x, x);

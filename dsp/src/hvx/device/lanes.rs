@@ -32,7 +32,6 @@ impl<H: Hvx, F: Flavour> Isa for Device<H, F> {
     type F32 = H::V;
     type I32 = H::V;
     const SCALE_LANES: usize = LANES;
-    const OFFSET_BIAS: i32 = tiles::MAGIC;
 
     #[inline(never)]
     fn invoke<K: Kernel>(kernel: &K, part: Part) {

@@ -5,7 +5,7 @@
 //!
 //! Floats travel between the layer's operations as IEEE bits. qfloat, the vector unit's own format up to v75, exists
 //! inside an operation or a fused loop only: a vector of it must not be stored, spilled or passed to a call. The types say
-//! so ([`Hvx::Qf32`] cannot be stored), and `cargo xtask codegen` looks for spills in the images.
+//! so ([`Hvx::Qf32`] cannot be stored) and leave only the compiler's own spills, which up to v75 keep all bits.
 //!
 //! Reading order: [`instructions`], [`Flavour`] (add, subtract, multiply), `bits` and `exact` (all else about floats, by
 //! integer instructions), `lanes` (the member), `tiles` (its hottest loop), `model`.

@@ -104,6 +104,9 @@ fn qfloat_equals_plain_where_no_qfloat_is_involved() {
 /// Two operands and what the member makes of them.
 type Binary = fn([f32; LANES], [f32; LANES]) -> [f32; LANES];
 
+/// What they should make.
+type Exactly = fn(f64, f64) -> f64;
+
 /// An operation on the member, from arrays to an array.
 macro_rules! binary {
     ($name:ident) => {
@@ -114,7 +117,7 @@ macro_rules! binary {
 #[test]
 fn qfloat_arithmetic_is_within_two_units_and_keeps_infinities() {
     let vectors = trials::float_vectors();
-    let operations: [(&str, Binary, fn(f64, f64) -> f64); 3] = [
+    let operations: [(&str, Binary, Exactly); 3] = [
         ("+", binary!(add), |a, b| a + b),
         ("-", binary!(sub), |a, b| a - b),
         ("*", binary!(mul), |a, b| a * b),

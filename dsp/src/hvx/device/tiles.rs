@@ -1,20 +1,17 @@
 //! The hottest loop on a device: rows of weight tiles against prepared activations, in qfloat on every architecture.
 //!
-//! Three things make it short. Dot products start at [`MAGIC`], so that their integer bits are a float and one subtraction
-//! both converts them and removes the zero point. Activation values lie in memory across a whole vector, because a splat
-//! takes a slot of the multipliers, which are what the loop is short of. And the loop does two tiles, whose scales are
-//! one vector; the dot products of the next tile are made while those of the last are scaled.
+//! Two things make it short. Activation values lie in memory across a whole vector, because a splat takes a slot of the
+//! multipliers, which are what the loop is short of. And the loop does two tiles, whose scales are one vector; the dot
+//! products of the next tile are made while those of the last are scaled.
 //!
 //! qfloat serves v79 and later too: an IEEE addition takes a multiplier's slot, a qfloat addition that of the shifter.
-//! Sums are a unit in the last place from what IEEE members give. qfloat has no NaN: a row that holds one says so itself.
-//! `cargo xtask codegen` counts the packets and looks for spills.
+//! A dot product becomes a float by the conversion, not by the bits of a large float: subtracting that in qfloat leaves an
+//! error of 1. Sums are a few units in the last place from what IEEE members give. qfloat has no NaN: a row that holds one
+//! says so itself. `cargo xtask codegen` counts the packets and looks for spills.
 
 use super::Hvx;
 use crate::hvx::LANES;
 use crate::hvx::tiles::{Codes, Record, Row, Tiles};
-
-/// The bits of 1.5 * 2^23: the sum of these bits and an integer below 2^22 is the float that is larger by as much.
-pub(super) const MAGIC: i32 = 0x4b40_0000;
 
 const RECORD: Record = Record::new(LANES);
 const LINE: usize = 128;
@@ -36,22 +33,20 @@ pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows
         // The compiler makes the shortest loops of this order.
         for _ in 0..(count - 1) / 2 {
             let [scale0, scale1] = at.scales::<H>();
-            let gains0 = Sums::<H, N>::gains(&at, 0, &scale0);
             sums.add_minima(&at, 0, &scale0);
             let second = at.dots::<H>(1);
-            let gains1 = Sums::<H, N>::gains(&at, 1, &scale1);
-            sums.add(gains0, first);
+            sums.add(&at, 0, &scale0, first);
             sums.add_minima(&at, 1, &scale1);
             first = at.dots::<H>(2);
-            sums.add(gains1, second);
+            sums.add(&at, 1, &scale1, second);
             at.advance();
         }
         let [scale0, scale1] = at.scales::<H>();
         sums.add_minima(&at, 0, &scale0);
-        sums.add(Sums::<H, N>::gains(&at, 0, &scale0), first);
+        sums.add(&at, 0, &scale0, first);
         if count.is_multiple_of(2) {
             sums.add_minima(&at, 1, &scale1);
-            sums.add(Sums::<H, N>::gains(&at, 1, &scale1), at.dots::<H>(1));
+            sums.add(&at, 1, &scale1, at.dots::<H>(1));
         }
     }
     sums.values(rows)
@@ -66,9 +61,9 @@ struct Place<C, const N: usize> {
 }
 
 /// Scales of one tile's rows, and minima for types that have them.
-struct Scale<V> {
-    scale: V,
-    minimum: V,
+struct Scale<H: Hvx> {
+    scale: H::Qf32,
+    minimum: H::V,
 }
 
 impl<C: Codes, const N: usize> Place<C, N> {
@@ -131,7 +126,7 @@ impl<C: Codes, const N: usize> Place<C, N> {
         unsafe { self.value::<H>(row, tile, RECORD.scale) }
     }
 
-    /// Dot products of tile `tile`, zero point removed, plus [`MAGIC`].
+    /// Dot products of tile `tile`, zero point removed.
     ///
     /// # Safety
     /// The tile exists.
@@ -139,7 +134,7 @@ impl<C: Codes, const N: usize> Place<C, N> {
     unsafe fn dots<H: Hvx>(&self, tile: usize) -> [H::V; N] {
         let codes = self.codes.wrapping_add(tile * Self::CODE_BYTES);
         let nibble = H::lvsplatw(0x0f0f_0f0f);
-        let mut dots = [H::lvsplatw(MAGIC); N];
+        let mut dots = [H::lvsplatw(0); N];
         for (row, dot) in dots.iter_mut().enumerate() {
             *dot = match C::ZERO_POINT {
                 0 => *dot,
@@ -178,24 +173,21 @@ impl<C: Codes, const N: usize> Place<C, N> {
     /// # Safety
     /// The first tile exists, and the second if the type has minima.
     #[inline(always)]
-    unsafe fn scales<H: Hvx>(&self) -> [Scale<H::V>; 2] {
+    unsafe fn scales<H: Hvx>(&self) -> [Scale<H>; 2] {
         let one = H::lvsplatw(ONE_HALF_FLOATS);
         // SAFETY: a line holds the scales and minima of one tile, or the scales of two; groups end on lines.
         let line = H::vshuffh(unsafe { H::vmem(self.scales) });
         let (even, odd) = H::vmpy_qf32_hf(line, one);
-        let (even, odd) = (H::vconv_sf_qf32(even), H::vconv_sf_qf32(odd));
         if C::MINIMUM {
             // SAFETY: as above.
             let line = H::vshuffh(unsafe { H::vmem(self.scales.wrapping_add(LINE / 2)) });
             let (scale, minimum) = H::vmpy_qf32_hf(line, one);
-            let (scale, minimum) = (H::vconv_sf_qf32(scale), H::vconv_sf_qf32(minimum));
-            let first = Scale {
-                scale: even,
-                minimum: odd,
-            };
-            [first, Scale { scale, minimum }]
+            [(even, odd), (scale, minimum)].map(|(scale, minimum)| Scale {
+                scale,
+                minimum: H::vconv_sf_qf32(minimum),
+            })
         } else {
-            [even, odd].map(|scale| Scale { scale, minimum: scale })
+            [even, odd].map(|scale| Scale { scale, minimum: line })
         }
     }
 }
@@ -213,28 +205,17 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
         }
     }
 
-    /// Weight scales times activation scales.
+    /// Adds a tile's products.
     ///
     /// # Safety
     /// The tile exists.
     #[inline(always)]
-    unsafe fn gains<C: Codes>(at: &Place<C, N>, tile: usize, scale: &Scale<H::V>) -> [H::Qf32; N] {
-        let mut gains = [H::qf32_zero(); N];
-        for (row, gain) in gains.iter_mut().enumerate() {
+    unsafe fn add<C: Codes>(&mut self, at: &Place<C, N>, tile: usize, scale: &Scale<H>, dots: [H::V; N]) {
+        for (row, total) in self.totals.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
             let factor = unsafe { at.factor::<H>(row, tile) };
-            *gain = H::vmpy_qf32_sf(scale.scale, factor);
-        }
-        gains
-    }
-
-    /// Adds a tile's products.
-    #[inline(always)]
-    fn add(&mut self, gains: [H::Qf32; N], dots: [H::V; N]) {
-        let magic = H::lvsplatw(MAGIC);
-        for (row, total) in self.totals.iter_mut().enumerate() {
-            let dot = H::vsub_sf(dots[row], magic);
-            *total = H::vadd_qf32(*total, H::vmpy_qf32(gains[row], dot));
+            let dot = H::vmpy_qf32_sf(H::vconv_sf_w(dots[row]), factor);
+            *total = H::vadd_qf32(*total, H::vmpy_qf32(dot, scale.scale));
         }
     }
 
@@ -243,7 +224,7 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
     /// # Safety
     /// The tile exists.
     #[inline(always)]
-    unsafe fn add_minima<C: Codes>(&mut self, at: &Place<C, N>, tile: usize, scale: &Scale<H::V>) {
+    unsafe fn add_minima<C: Codes>(&mut self, at: &Place<C, N>, tile: usize, scale: &Scale<H>) {
         if C::MINIMUM {
             for (row, total) in self.totals.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
