@@ -24,7 +24,7 @@ pub(crate) struct Packet {
     pub(crate) address: u64,
     pub(crate) instructions: Vec<String>,
     /// Whether it ends the body of an inner hardware loop.
-    ends_loop: bool,
+    pub(super) ends_loop: bool,
 }
 
 impl Function {

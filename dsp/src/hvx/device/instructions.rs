@@ -116,6 +116,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
 
     /// `Vd.ub = vlsr(Vu.ub, Rt)`, 0 to 7.
     fn vlsrb(a: Self::V, by: i32) -> Self::V;
+    /// `Vd.w = vrmpy(Vu.ub, Rt.b)`: each word is the sum of four unsigned bytes by the four signed bytes of `four`.
+    fn vrmpybus(a: Self::V, four: i32) -> Self::V;
     /// `Vx.w += vrmpy(Vu.ub, Rt.b)`: each word gains the sum of four unsigned bytes by the four signed bytes of `four`.
     fn vrmpybus_acc(sum: Self::V, a: Self::V, four: i32) -> Self::V;
 

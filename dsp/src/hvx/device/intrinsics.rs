@@ -192,6 +192,7 @@ impl Hvx for Intrinsics {
         vmpyiewuh(a: HvxVector, b: HvxVector) q6_vw_vmpyie_vwvuh;
         vcl0w(a: HvxVector) q6_vuw_vcl0_vuw;
         vlsrb(a: HvxVector, by: i32) q6_vub_vlsr_vubr;
+        vrmpybus(a: HvxVector, four: i32) q6_vw_vrmpy_vubrb;
         vrmpybus_acc(sum: HvxVector, a: HvxVector, four: i32) q6_vw_vrmpyacc_vwvubrb;
         vror(a: HvxVector, by: i32) q6_v_vror_vr;
         vshuffh(a: HvxVector) q6_vh_vshuff_vh;

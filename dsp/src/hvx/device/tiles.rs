@@ -134,10 +134,10 @@ impl<C: Codes, const N: usize> Place<C, N> {
     unsafe fn dots<H: Hvx>(&self, tile: usize) -> [H::V; N] {
         let codes = self.codes.wrapping_add(tile * Self::CODE_BYTES);
         let nibble = H::lvsplatw(0x0f0f_0f0f);
-        let mut dots = [H::lvsplatw(0); N];
+        let mut dots = [nibble; N];
         for (row, dot) in dots.iter_mut().enumerate() {
             *dot = match C::ZERO_POINT {
-                0 => *dot,
+                0 => continue,
                 // SAFETY: the caller's promise.
                 8 => unsafe { self.value::<H>(row, tile, RECORD.offset) },
                 // One row of 8-bit codes loads as many vectors as it has packets: its start is a splat.
@@ -161,7 +161,10 @@ impl<C: Codes, const N: usize> Place<C, N> {
                 let act = record.wrapping_add(tile * RECORD.bytes + 8 * pair).cast::<u64>();
                 // SAFETY: bytes 8 * pair to 8 * pair + 7 of 32 codes, on a boundary of 8.
                 let eight = unsafe { act.read() };
-                *dot = H::vrmpybus_acc(*dot, low, eight as i32);
+                *dot = match (C::ZERO_POINT, pair) {
+                    (0, 0) => H::vrmpybus(low, eight as i32),
+                    _ => H::vrmpybus_acc(*dot, low, eight as i32),
+                };
                 *dot = H::vrmpybus_acc(*dot, high, (eight >> 32) as i32);
             }
         }
@@ -240,6 +243,10 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
         let mut values = [H::lvsplatw(f32::NAN.to_bits() as i32); N];
         for ((value, total), row) in values.iter_mut().zip(self.totals).zip(rows) {
             let sum = H::vconv_sf_qf32(total);
+            // Zeros are sums of next to nothing.
+            let magnitude = H::vand(sum, H::lvsplatw(i32::MAX));
+            let is_normal = H::vgtw(magnitude, H::lvsplatw(f32::MIN_POSITIVE.to_bits() as i32 - 1));
+            let sum = H::vmux(is_normal, sum, H::lvsplatw(0));
             if row.is_finite() {
                 *value = sum;
             }

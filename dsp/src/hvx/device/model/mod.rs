@@ -242,6 +242,10 @@ impl Hvx for Model {
     }
 
     #[inline(never)]
+    fn vrmpybus(a: Register, four: i32) -> Register {
+        Self::vrmpybus_acc(Register([0; 32]), a, four)
+    }
+    #[inline(never)]
     fn vrmpybus_acc(sum: Register, a: Register, four: i32) -> Register {
         sum.zip(a, |sum, a| sum.wrapping_add(dot4(a, four)))
     }
