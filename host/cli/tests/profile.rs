@@ -11,6 +11,9 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
+/// Start, end and name of what a row shows.
+type Interval = (f64, f64, String);
+
 #[test]
 fn a_table_for_people_and_an_object_for_machines() {
     let model = TempFile::model();
@@ -63,7 +66,7 @@ fn the_timeline_has_a_row_for_each_thread_and_the_host() {
     let events = trace["traceEvents"].as_array().unwrap();
     let row = |event: &Value| (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
     let mut names: BTreeMap<(u64, u64), String> = BTreeMap::new();
-    let mut intervals: BTreeMap<(u64, u64), Vec<(f64, f64, String)>> = BTreeMap::new();
+    let mut intervals: BTreeMap<(u64, u64), Vec<Interval>> = BTreeMap::new();
     for event in events {
         match event["ph"].as_str().unwrap() {
             "M" if event["name"] == "thread_name" => {

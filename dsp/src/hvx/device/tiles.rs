@@ -19,6 +19,10 @@ const ONE_HALF_FLOATS: i32 = 0x3c00_3c00;
 
 /// [`crate::hvx::Isa::dot_rows`] on a device: a function of its own, so that its loop can be found in the image.
 #[inline(never)]
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one reason holds for every call: the tile exists"
+)]
 pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>; N]) -> [H::V; N] {
     let count = tiles.count();
     let mut at = Place::<C, N>::new(tiles, rows);

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let gguf = load::open(&args.model.path)?;
     let n_ctx = context_length(args, LlamaConfig::from_gguf(&gguf)?.n_ctx_train)?;
     // Before the long work: that a file cannot be written should not be found out after it.
-    let file = args.trace.as_deref().map(|path| TraceFile::create(path)).transpose()?;
+    let file = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let options = SessionOptions {
         trace_records: if file.is_some() { TRACE_RECORDS } else { 0 },
         ..args.session.options(false)
