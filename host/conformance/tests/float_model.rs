@@ -25,7 +25,7 @@ fn every_case_on_ieee_floats() {
 #[test]
 fn every_product_on_ieee_floats() {
     let (products, _) = products();
-    run(runners::ieee_products().expect("the simulator opens"), &products, 300);
+    run(runners::ieee_products().expect("the simulator opens"), &products, 150);
 }
 
 #[test]
