@@ -234,7 +234,14 @@ mod tests {
         assert_eq!(words("doc"), ["doc"]);
         assert_eq!(
             words("test"),
-            ["test firmware", "test model", "test suite", "test doc", "test examples"]
+            [
+                "test firmware",
+                "test codegen",
+                "test model",
+                "test suite",
+                "test doc",
+                "test examples"
+            ]
         );
     }
 

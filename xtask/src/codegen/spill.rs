@@ -1,4 +1,4 @@
-//! Looks for a qfloat that leaves its register: stored as it is, or alive across a call.
+//! Looks for a qfloat that is stored as it is, which is also what happens to one that is alive across a call.
 //!
 //! Some processors keep more bits of a qfloat in the register than a store writes, so it must be converted first. The
 //! search goes through each function once, from lower to higher addresses, and follows copies; a register counts as qfloat

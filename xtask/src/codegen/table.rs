@@ -47,6 +47,12 @@ pub(super) struct Table {
     archs: Vec<String>,
     rows: BTreeMap<usize, BTreeMap<String, String>>,
     others: BTreeMap<String, BTreeMap<String, String>>,
+    spills: BTreeMap<String, String>,
+}
+
+/// 73 of `v73`, 0 of anything that is no architecture.
+pub(super) fn number(arch: &str) -> u32 {
+    arch.trim_start_matches('v').parse().unwrap_or_default()
 }
 
 impl RowKernel {
@@ -98,6 +104,7 @@ impl Table {
             archs: Vec::new(),
             rows: BTreeMap::new(),
             others: BTreeMap::new(),
+            spills: BTreeMap::new(),
         }
     }
 
@@ -123,12 +130,19 @@ impl Table {
             let bound: usize = loops.iter().map(|body| slot_bound(body)).sum();
             if packets > 0 {
                 let cell = format!("{packets} ({bound}) in {}", loops.len());
-                self.others.entry(name).or_default().insert(arch.to_owned(), cell);
+                let cells = self.others.entry(name).or_default();
+                cells.entry(arch.to_owned()).or_insert(cell);
             }
         }
     }
 
-    /// Sentences on what `file` says otherwise; nothing if another compiler wrote it.
+    pub(super) fn enter_spills(&mut self, arch: &str, count: usize) {
+        self.note_arch(arch);
+        self.spills.insert(arch.to_owned(), count.to_string());
+    }
+
+    /// Sentences on row products that have more packets than `file` says; nothing if another compiler wrote it. Other kernels
+    /// are shown and not held: what is inlined where may depend on where the sources lie.
     pub(super) fn differences(&self, file: &str) -> Vec<String> {
         let text = self.to_string();
         if file == text {
@@ -144,17 +158,20 @@ impl Table {
             return Vec::new();
         }
         let (old, new) = (numbers(file), numbers(&text));
+        let is_row = |title: &str| ROW_KERNELS.iter().any(|kernel| title.starts_with(kernel.title));
         let mut findings = Vec::new();
-        for (row, cells) in &new {
-            let Some(before) = old.get(row) else { continue };
+        for (title, cells) in &new {
+            let Some(before) = old.get(title).filter(|_| is_row(title)) else {
+                continue;
+            };
             for (arch, (&is, &was)) in self.archs.iter().zip(cells.iter().zip(before)) {
                 if is > was {
-                    findings.push(format!("{arch}: {row} rose from {was} to {is} packets"));
+                    findings.push(format!("{arch}: {title} rose from {was} to {is} packets"));
                 }
             }
         }
         if findings.is_empty() {
-            findings.push("docs/codegen.md is out of date; run `cargo xtask codegen --write`".to_owned());
+            eprintln!("docs/codegen.md is out of date; `cargo xtask codegen --write` writes it anew");
         }
         findings
     }
@@ -185,7 +202,7 @@ impl fmt::Display for Table {
         writeln!(
             f,
             "# Packets of the hot loops\n\nWritten by `cargo xtask codegen --write` from the disassembly of the device libraries; \
-             `cargo xtask ci`\nfails when a number rises, when a limit is passed or when a qfloat is stored.\n\n\
+             `cargo xtask ci`\nfails when a number of the first table rises, when a limit is passed (from v73 on; v68 and v69 make floats of integers in fifteen instructions)\nor when a qfloat is stored on v79 or later.\n\n\
              Compiler: {}\n\n## Rows of weight tiles\n\n\
              Packets for one 32 x 32 tile and one activation row, scales, corrections and sums included: packets of the loop over\n\
              tiles, divided by the tiles and rows that one turn does. In brackets what the slots of a packet allow.\n",
@@ -205,7 +222,13 @@ impl fmt::Display for Table {
         for (name, cells) in &self.others {
             self.line(f, name, cells)?;
         }
-        Ok(())
+        writeln!(
+            f,
+            "\n## Stored qfloats\n\nInstructions that store a qfloat before it was converted: spills by the compiler. They cost time up to v75; from v79 on\n\
+             they would cost precision, and there must be none.\n"
+        )?;
+        self.head(f, "what")?;
+        self.line(f, "stores", &self.spills)
     }
 }
 
@@ -249,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_is_named_and_a_fall_asks_for_a_new_table() {
+    fn a_rise_is_named_and_a_fall_is_none() {
         let file = table(20).to_string();
         assert!(file.contains("| Q4_0, 1 row, at most 11 | 10.00 (8.50) |"), "{file}");
         assert!(table(20).differences(&file).is_empty());
@@ -258,8 +281,7 @@ mod tests {
             rise.len() == 1 && rise[0].contains("v73: Q4_0, 1 row") && rise[0].contains("from 10 to 11"),
             "{rise:?}"
         );
-        let fall = table(18).differences(&file);
-        assert!(fall.len() == 1 && fall[0].contains("--write"), "{fall:?}");
+        assert!(table(18).differences(&file).is_empty());
         let other = table(22).differences(&file.replace("rustc 1", "rustc 2"));
         assert!(other.is_empty(), "{other:?}");
     }
