@@ -2,7 +2,7 @@
 //!
 //! [`MatrixUnit`] is the unit as six instructions make it: clear the accumulator, add products of runs of tiles to it,
 //! choose a column scale, store. [`words`] emits the instructions on a device, [`model`] computes the same elsewhere.
-//! [`tile`] is what fills and reads tiles; `matmul` and `attention` are the ops.
+//! `tile` is what fills and reads tiles; `matmul` and `attention` are the ops.
 //!
 //! The unit stores f16 only and says nothing of infinities and NaN, so both ops bring their operands into its range by
 //! powers of two, keep what f16 drops in second terms where precision needs it, and take values that are not finite out

@@ -1,6 +1,6 @@
 //! The instructions in plain Rust, bit by bit: what runs device code on a PC.
 //!
-//! Integer instructions follow the HVX reference manual. qf32 is in [`qfloat`], with sources and assumptions. The IEEE
+//! Integer instructions follow the HVX reference manual. qf32 is in `qfloat`, with sources and assumptions. The IEEE
 //! instructions round to nearest even and keep subnormals (assumed: flushing them is a mode that v81 adds and that is off);
 //! a NaN result is 0x7fffffff.
 //!
