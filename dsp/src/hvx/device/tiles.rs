@@ -45,12 +45,14 @@ pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows
             sums.add(&at, 1, &scale1, second);
             at.advance();
         }
-        let [scale0, scale1] = at.scales::<H>();
-        sums.add_minima(&at, 0, &scale0);
-        sums.add(&at, 0, &scale0, first);
+        // A lone last tile has no second line of scales and minima behind it.
+        let scale = at.scale::<H>();
+        sums.add_minima(&at, 0, &scale);
+        sums.add(&at, 0, &scale, first);
         if count.is_multiple_of(2) {
-            sums.add_minima(&at, 1, &scale1);
-            sums.add(&at, 1, &scale1, at.dots::<H>(1));
+            let [_, scale] = at.scales::<H>();
+            sums.add_minima(&at, 1, &scale);
+            sums.add(&at, 1, &scale, at.dots::<H>(1));
         }
     }
     sums.values(rows)
@@ -175,10 +177,25 @@ impl<C: Codes, const N: usize> Place<C, N> {
         dots
     }
 
-    /// Scales and minima of both tiles. Without a second tile the second is padding.
+    /// Scales and minima of the first tile.
     ///
     /// # Safety
-    /// The first tile exists, and the second if the type has minima.
+    /// The first tile exists.
+    #[inline(always)]
+    unsafe fn scale<H: Hvx>(&self) -> Scale<H> {
+        // SAFETY: a line holds the scales and minima of one tile, or the scales of two; groups end on lines.
+        let line = H::vshuffh(unsafe { H::vmem(self.scales) });
+        let (scale, minimum) = H::vmpy_qf32_hf(line, H::lvsplatw(ONE_HALF_FLOATS));
+        Scale {
+            scale,
+            minimum: H::vconv_sf_qf32(minimum),
+        }
+    }
+
+    /// Scales and minima of both tiles.
+    ///
+    /// # Safety
+    /// Both tiles exist.
     #[inline(always)]
     unsafe fn scales<H: Hvx>(&self) -> [Scale<H>; 2] {
         let one = H::lvsplatw(ONE_HALF_FLOATS);
