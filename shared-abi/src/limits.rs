@@ -37,3 +37,13 @@ pub const FENCE_SLOT_BYTES: u64 = 128;
 pub const WINDOW_BYTES_DEFAULT: u64 = 3_355_443_200;
 /// Trailing bytes that every shared buffer has beyond its last tensor, so that a whole-vector load of a tail stays inside.
 pub const GUARD_BYTES: u64 = 4096;
+
+/// Most bytes of one mapping on an architecture: older DSPs take a signed 32-bit length.
+pub const fn map_bytes_max(arch: u32) -> u64 {
+    if arch < 75 { 1 << 31 } else { u64::MAX }
+}
+
+/// Whether an architecture has mappings outside the 32-bit window, which only its DMA engine reaches.
+pub const fn has_extended_mappings(arch: u32) -> bool {
+    arch >= 81
+}

@@ -7,7 +7,7 @@ use hexloom::abi::descriptor::{TENSOR_TILED, TENSOR_WEIGHT};
 use hexloom::abi::layout::{BlockCounts, BlockLayout};
 use hexloom::abi::op::Shape;
 use hexloom::abi::{BatchReply, BatchRequest, BufferDesc, OpDesc, StartRequest, TensorDesc};
-use hexloom::transport::{BlockRef, Connection, MapKind, SharedMemory, Transport, TransportError};
+use hexloom::transport::{BlockRef, Connection, MapKind, SessionAt, SharedMemory, Transport, TransportError};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the pinned buffer.
@@ -37,7 +37,7 @@ pub struct RawBatch {
 impl Raw {
     /// Opens and starts a connection with `n_threads` threads and all scratch memory.
     pub fn open(transport: Arc<dyn Transport>, n_threads: u32) -> Result<Self, TransportError> {
-        let connection = transport.open(0)?;
+        let connection = transport.open(SessionAt::default())?;
         let pinned = transport.alloc(PINNED_BYTES)?;
         connection.map(&pinned, MapKind::Pinned)?;
         let start = StartRequest {

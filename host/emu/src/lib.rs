@@ -17,7 +17,7 @@ pub use find::{FindError, IMAGE_VAR};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hexloom::transport::{Connection, SharedMemory, Transport, TransportError};
+use hexloom::transport::{Connection, Core, SessionAt, SharedMemory, Transport, TransportError};
 
 /// Where the emulator and its image are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,11 @@ pub struct EmuOptions {
     /// The image that `cargo xtask firmware` builds.
     pub image: PathBuf,
 }
+
+/// What the image is built for.
+const ARCH: u32 = 67;
+/// As many cores as the largest device has.
+const N_CORES: u32 = 4;
 
 /// The emulator as a transport.
 #[derive(Debug)]
@@ -50,11 +55,21 @@ impl Transport for EmuTransport {
         hexloom::transport::memfd::alloc(bytes)
     }
 
-    fn open(&self, core: u32) -> Result<Arc<dyn Connection>, TransportError> {
-        if core != 0 {
+    fn cores(&self) -> Result<Vec<Core>, TransportError> {
+        let core = |number| Core {
+            number,
+            name: format!("emu{number}"),
+            arch: ARCH,
+        };
+        Ok((0..N_CORES).map(core).collect())
+    }
+
+    /// Every session is a guest process of its own, whatever its core.
+    fn open(&self, at: SessionAt) -> Result<Arc<dyn Connection>, TransportError> {
+        if at.core >= N_CORES {
             return Err(TransportError::Call {
                 call: "open",
-                reason: format!("the emulator has core 0 only, not {core}"),
+                reason: format!("there is no core {}; the emulator has {N_CORES}", at.core),
                 code: 0,
             });
         }

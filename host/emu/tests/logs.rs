@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hexloom::abi::{BatchReply, StartRequest};
-use hexloom::transport::{BlockRef, MapKind, Transport as _};
+use hexloom::transport::{BlockRef, MapKind, SessionAt, Transport as _};
 use hexloom_emu::{EmuOptions, EmuTransport};
 use log::{Level, Log, Metadata, Record};
 
@@ -47,7 +47,7 @@ fn events_of_the_image_become_log_lines() {
     log::set_max_level(log::LevelFilter::Trace);
     let transport = EmuTransport::new(options);
     let memory = transport.alloc(8192).unwrap();
-    let connection = Arc::clone(&transport.open(0).unwrap());
+    let connection = Arc::clone(&transport.open(SessionAt::default()).unwrap());
     connection.map(&memory, MapKind::Pinned).unwrap();
     let start = StartRequest {
         n_threads: 2,

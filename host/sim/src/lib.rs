@@ -19,7 +19,7 @@ mod window;
 
 use std::sync::Arc;
 
-use hexloom::transport::{Connection, HwInfo, SharedMemory, Transport, TransportError};
+use hexloom::transport::{Connection, Core, HwInfo, SessionAt, SharedMemory, Transport, TransportError};
 
 pub use dma::{DmaOptions, DoneCount};
 pub use fault::{FaultKind, FaultPlan, Garbage};
@@ -29,7 +29,11 @@ pub use null::NullTransport;
 /// What the simulated DSP is like.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// Hardware threads; 0 = those of this machine.
+    /// Architecture number that every core has; decides the largest mapping and whether there are extended ones.
+    pub arch: u32,
+    /// Cores.
+    pub n_cores: u32,
+    /// Hardware threads of a core; 0 = those of this machine.
     pub n_threads: u32,
     /// Scratch (VTCM) bytes.
     pub scratch_bytes: u64,
@@ -48,6 +52,8 @@ pub struct SimOptions {
 impl Default for SimOptions {
     fn default() -> Self {
         Self {
+            arch: 73,
+            n_cores: 4,
             n_threads: 0,
             scratch_bytes: 8 << 20,
             window_bytes: hexloom_abi::limits::WINDOW_BYTES_DEFAULT,
@@ -86,11 +92,23 @@ impl Transport for SimTransport {
         hexloom::transport::memfd::alloc(bytes)
     }
 
-    fn open(&self, core: u32) -> Result<Arc<dyn Connection>, TransportError> {
-        if core != 0 {
+    fn cores(&self) -> Result<Vec<Core>, TransportError> {
+        let cores = (0..self.options.n_cores).map(|number| Core {
+            number,
+            name: format!("sim{number}"),
+            arch: self.options.arch,
+        });
+        Ok(cores.collect())
+    }
+
+    fn open(&self, at: SessionAt) -> Result<Arc<dyn Connection>, TransportError> {
+        if at.core >= self.options.n_cores {
             return Err(TransportError::Call {
                 call: "open",
-                reason: format!("the simulator has core 0 only, not {core}"),
+                reason: format!(
+                    "there is no core {}; the simulator has {}",
+                    at.core, self.options.n_cores
+                ),
                 code: 0,
             });
         }
@@ -110,7 +128,7 @@ impl SimOptions {
             n => n,
         };
         HwInfo {
-            arch: 73,
+            arch: self.arch,
             n_threads: n_threads.min(hexloom_abi::limits::MAX_THREADS),
             n_hmx: 0,
             scratch_bytes: self.scratch_bytes,

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hexloom::transport::{BlockRef, Connection, HwInfo, MapKind, SharedMemory, Transport, TransportError};
+use hexloom::transport::{
+    BlockRef, Connection, Core, HwInfo, MapKind, SessionAt, SharedMemory, Transport, TransportError,
+};
 use hexloom_abi::{BatchReply, BatchRequest, StartRequest, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -29,7 +31,15 @@ impl Transport for NullTransport {
         hexloom::transport::memfd::alloc(bytes)
     }
 
-    fn open(&self, _core: u32) -> Result<Arc<dyn Connection>, TransportError> {
+    fn cores(&self) -> Result<Vec<Core>, TransportError> {
+        Ok(vec![Core {
+            number: 0,
+            name: "null".to_owned(),
+            arch: SimOptions::default().arch,
+        }])
+    }
+
+    fn open(&self, _at: SessionAt) -> Result<Arc<dyn Connection>, TransportError> {
         Ok(Arc::new(NullConnection::default()))
     }
 }

@@ -50,7 +50,7 @@ impl Link {
                 source,
             }
         };
-        let connection = transport.open(options.core).map_err(at("opening the connection"))?;
+        let connection = transport.open(options.at).map_err(at("opening the connection"))?;
         let started = Started::new(connection);
         let hw = started.connection.hw_info().map_err(at("asking what the DSP has"))?;
         let slot_bytes = options.slot_bytes();

@@ -6,12 +6,13 @@ use hexloom_abi::layout::{BlockCounts, BlockLayout};
 use hexloom_abi::limits::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS, MAX_TRACE_RECORDS};
 
 use crate::error::OpenError;
+use crate::transport::SessionAt;
 
 /// Options of a session; `Default` fits a language model.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// DSP core.
-    pub core: u32,
+    /// The core, and which session on it.
+    pub at: SessionAt,
     /// DSP threads; 0 = all there are.
     pub n_threads: u32,
     /// Run the plain reference kernels.
@@ -53,7 +54,7 @@ pub enum MatrixUnit {
 impl Default for SessionOptions {
     fn default() -> Self {
         Self {
-            core: 0,
+            at: SessionAt::default(),
             n_threads: 0,
             reference: false,
             matrix_unit: MatrixUnit::Auto,

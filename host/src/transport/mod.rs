@@ -24,8 +24,11 @@ pub trait Transport: Send + Sync {
     /// Allocates shared memory, zeroed, page-aligned, at least `bytes` long (rounded up to whole pages).
     fn alloc(&self, bytes: u64) -> Result<SharedMemory, TransportError>;
 
-    /// Opens a session on DSP `core`; nothing runs there until [`Connection::start`].
-    fn open(&self, core: u32) -> Result<Arc<dyn Connection>, TransportError>;
+    /// The DSP cores there are, by number.
+    fn cores(&self) -> Result<Vec<Core>, TransportError>;
+
+    /// Opens a session; nothing runs there until [`Connection::start`].
+    fn open(&self, at: SessionAt) -> Result<Arc<dyn Connection>, TransportError>;
 }
 
 /// One open session.
@@ -57,6 +60,26 @@ pub trait Connection: Send + Sync {
     fn close(&self);
 }
 
+/// A DSP core.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Core {
+    /// Its number, from 0.
+    pub number: u32,
+    /// The platform's name for it, for instance `cdsp`.
+    pub name: String,
+    /// Architecture number, for instance 73.
+    pub arch: u32,
+}
+
+/// Where a session is: several may be open on one core, each a process of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SessionAt {
+    /// Number of the core.
+    pub core: u32,
+    /// Number of the session on it; those above 0 are reserved with the platform first.
+    pub session: u32,
+}
+
 /// How memory is made known to a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapKind {
@@ -64,8 +87,10 @@ pub enum MapKind {
     Pinned,
     /// Recorded; the DSP maps it when a batch needs it.
     Lazy,
-    /// As lazy, outside the 32-bit window.
+    /// As lazy, outside the 32-bit window (v81 and later).
     Extended,
+    /// As extended, mapped at once: the second try of a platform that could not record it.
+    ExtendedNow,
 }
 
 /// What a DSP has.
