@@ -67,14 +67,36 @@ codes! {
         Q4_0 = 2, "Q4_0";
         /// Blocks of 32 four-bit codes with f16 scale and minimum; value = scale * code + minimum.
         Q4_1 = 3, "Q4_1";
+        /// Blocks of 32 five-bit codes with one f16 scale; value = scale * (code - 16).
+        Q5_0 = 6, "Q5_0";
+        /// Blocks of 32 five-bit codes with f16 scale and minimum.
+        Q5_1 = 7, "Q5_1";
         /// Blocks of 32 signed bytes with one f16 scale.
         Q8_0 = 8, "Q8_0";
+        /// Blocks of 256 two-bit codes with scales and minima of 16 elements.
+        Q2K = 10, "Q2_K";
+        /// Blocks of 256 three-bit codes with scales of 16 elements.
+        Q3K = 11, "Q3_K";
+        /// Blocks of 256 four-bit codes with scales and minima of 32 elements.
+        Q4K = 12, "Q4_K";
+        /// Blocks of 256 five-bit codes with scales and minima of 32 elements.
+        Q5K = 13, "Q5_K";
+        /// Blocks of 256 six-bit codes with scales of 16 elements.
+        Q6K = 14, "Q6_K";
+        /// Blocks of 32 four-bit codes that name values of a table, with one f16 scale.
+        Iq4Nl = 20, "IQ4_NL";
+        /// Blocks of 256 such codes with scales of 32 elements.
+        Iq4Xs = 23, "IQ4_XS";
         /// Signed bytes (group and fence operands).
         I8 = 24, "I8";
         /// 32-bit signed integers.
         I32 = 26, "I32";
         /// 64-bit signed integers.
         I64 = 27, "I64";
+        /// The upper half of a 32-bit IEEE float.
+        Bf16 = 30, "BF16";
+        /// Blocks of 32 four-bit floats with one power of two.
+        Mxfp4 = 39, "MXFP4";
     }
 }
 
@@ -119,6 +141,8 @@ codes! {
         GegluErf = 34, "GEGLU_ERF";
         /// x * sigmoid(1.702 x) * gate.
         GegluQuick = 35, "GEGLU_QUICK";
+        /// max(x, 0) * gate.
+        Reglu = 36, "REGLU";
         /// x * s + b.
         Scale = 40, "SCALE";
         /// min(max(x, lo), hi).
@@ -147,6 +171,74 @@ codes! {
         Allreduce = 67, "ALLREDUCE";
         /// `ALLREDUCE` plus an addend.
         AllreduceAdd = 68, "ALLREDUCE_ADD";
+        /// |x|.
+        Abs = 128, "ABS";
+        /// -1, 0 or 1 with the sign of x.
+        Sgn = 129, "SGN";
+        /// -x.
+        Neg = 130, "NEG";
+        /// 1 above 0, otherwise 0.
+        Step = 131, "STEP";
+        /// Hyperbolic tangent.
+        Tanh = 132, "TANH";
+        /// x above 0, e^x - 1 below.
+        Elu = 133, "ELU";
+        /// max(x, 0).
+        Relu = 134, "RELU";
+        /// 1 / (1 + e^-x).
+        Sigmoid = 135, "SIGMOID";
+        /// x * min(max(x + 3, 0), 6) / 6.
+        HardSwish = 136, "HARDSWISH";
+        /// min(max(x + 3, 0), 6) / 6.
+        HardSigmoid = 137, "HARDSIGMOID";
+        /// e^x.
+        Exp = 138, "EXP";
+        /// e^x - 1, without cancellation.
+        Expm1 = 139, "EXPM1";
+        /// ln(1 + e^x).
+        Softplus = 140, "SOFTPLUS";
+        /// Largest integer not above x.
+        Floor = 141, "FLOOR";
+        /// Smallest integer not below x.
+        Ceil = 142, "CEIL";
+        /// Nearest integer, halves away from 0.
+        Round = 143, "ROUND";
+        /// Nearest integer towards 0.
+        Trunc = 144, "TRUNC";
+        /// p x^2 + b x above 0, n (e^min(x, eps) - 1 - x) + b x elsewhere.
+        Xielu = 145, "XIELU";
+        /// x^2.
+        Sqr = 146, "SQR";
+        /// Square root.
+        Sqrt = 147, "SQRT";
+        /// Natural logarithm.
+        Log = 148, "LOG";
+        /// Sine.
+        Sin = 149, "SIN";
+        /// Cosine.
+        Cos = 150, "COS";
+        /// x above 0, s x elsewhere.
+        LeakyRelu = 151, "LEAKY_RELU";
+        /// Rows of the parts of an image that a window meets, ready to be multiplied.
+        Im2col = 160, "IM2COL";
+        /// Convolution of an image with many windows.
+        Conv = 161, "CONV";
+        /// Maximum or mean of what a window meets.
+        Pool = 162, "POOL";
+        /// dst `[m,n]` = sum over rows of a `[m,k]` times b `[n,k]`, dimensions 2 and 3 broadcast.
+        OutProd = 163, "OUT_PROD";
+        /// dst `[n,u,t]` = weight matrix `ids[u,t]` of `[k,n,e]` times activation `[k,u or 1,t]`.
+        MulMatId = 164, "MUL_MAT_ID";
+        /// Sum of all elements.
+        Sum = 165, "SUM";
+        /// Sum over dimension 0.
+        SumRows = 166, "SUM_ROWS";
+        /// Mean over dimension 0.
+        Mean = 167, "MEAN";
+        /// x / max(sqrt(sum of x^2), eps) over dimension 0.
+        L2Norm = 168, "L2_NORM";
+        /// Sums of the elements of a row up to each.
+        Cumsum = 169, "CUMSUM";
     }
 }
 
@@ -200,12 +292,20 @@ codes! {
     }
 }
 
+impl Opcode {
+    /// Whether it computes each element of its result from the same element of one operand.
+    pub const fn is_function(self) -> bool {
+        matches!(self.number(), 24..=27 | 40..=41 | 128..=159)
+    }
+}
+
 impl DType {
-    /// Elements of one block: 1 for plain types, 32 for quantised ones.
+    /// Elements of one block: 1 for plain types, 32 or 256 for quantised ones.
     pub const fn block_elems(self) -> u64 {
         match self {
-            Self::Q4_0 | Self::Q4_1 | Self::Q8_0 => 32,
-            Self::F32 | Self::F16 | Self::I8 | Self::I32 | Self::I64 => 1,
+            Self::F32 | Self::F16 | Self::Bf16 | Self::I8 | Self::I32 | Self::I64 => 1,
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::Iq4Nl | Self::Mxfp4 => 32,
+            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Iq4Xs => 256,
         }
     }
 
@@ -213,13 +313,36 @@ impl DType {
     pub const fn block_bytes(self) -> u64 {
         match self {
             Self::I8 => 1,
-            Self::F16 => 2,
+            Self::F16 | Self::Bf16 => 2,
             Self::F32 | Self::I32 => 4,
             Self::I64 => 8,
-            Self::Q4_0 => 18,
+            Self::Mxfp4 => 17,
+            Self::Q4_0 | Self::Iq4Nl => 18,
             Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
             Self::Q8_0 => 34,
+            Self::Q2K => 84,
+            Self::Q3K => 110,
+            Self::Iq4Xs => 136,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
         }
+    }
+
+    /// The boundary that rows in ggml's layout lie on.
+    pub const fn align_bytes(self) -> u64 {
+        match self {
+            Self::Mxfp4 => 1,
+            _ if self.is_quantized() => 2,
+            _ => self.block_bytes(),
+        }
+    }
+
+    /// Whether the DSP multiplies by the type's weights as tiles.
+    pub const fn is_tileable(self) -> bool {
+        matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q8_0)
     }
 
     /// Whether values are stored in blocks with a scale.

@@ -10,30 +10,10 @@ use crate::code::Opcode;
 pub const fn can_inplace(op: Opcode, operand: usize) -> bool {
     match op {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => operand < 2,
-        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => operand < 2,
-        Opcode::RmsNorm
-        | Opcode::RmsNormMul
-        | Opcode::Norm
-        | Opcode::Silu
-        | Opcode::Gelu
-        | Opcode::GeluErf
-        | Opcode::GeluQuick
-        | Opcode::Scale
-        | Opcode::Clamp
-        | Opcode::Rope
-        | Opcode::SoftMax => operand == 0,
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => operand < 2,
+        _ if op.is_function() => operand == 0,
+        Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm | Opcode::Rope | Opcode::SoftMax => operand == 0,
         Opcode::MulMatAdd => operand == 2,
-        Opcode::MulMat
-        | Opcode::MulMatNx
-        | Opcode::FlashAttnExt
-        | Opcode::GetRows
-        | Opcode::SetRows
-        | Opcode::Cpy
-        | Opcode::Argmax
-        | Opcode::Fence
-        | Opcode::CpyFence
-        | Opcode::MdevGroup
-        | Opcode::Allreduce
-        | Opcode::AllreduceAdd => false,
+        _ => false,
     }
 }

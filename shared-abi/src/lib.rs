@@ -6,7 +6,7 @@
 //! only what both must compute alike. See `docs/abi.md` for the layout in pictures.
 //!
 //! Reading order: [`code`] (numbers), [`message`], [`descriptor`], [`layout`], [`view`], then the rules that both
-//! sides apply to an op: [`tile`], [`support`], [`scratch`], [`inplace`].
+//! sides apply to an op: [`tile`], [`window`], [`support`], [`scratch`], [`inplace`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(
@@ -29,6 +29,7 @@ pub mod scratch;
 pub mod support;
 pub mod tile;
 pub mod view;
+pub mod window;
 
 pub use code::{DType, DTypeCode, OpCode, Opcode, Status, StatusCode};
 pub use descriptor::{BufferDesc, NO_TENSOR, OpDesc, TensorDesc};

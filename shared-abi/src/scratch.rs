@@ -121,11 +121,9 @@ fn matmul(op: &Op) -> ScratchNeed {
     let [k, ..] = x.ne;
     // The weights of MUL_MAT_NX may differ in type; the same memory then holds one preparation after the other.
     let row = op.srcs.iter().take(weights).flatten().fold(0, |row, weight| {
-        row.max(match weight.dtype {
-            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => {
-                quantized_row_bytes(k).saturating_mul(activation_terms(weight.dtype, x.rows()))
-            }
-            _ => float_row_bytes(k),
+        row.max(match weight.tiled {
+            true => quantized_row_bytes(k).saturating_mul(activation_terms(weight.dtype, x.rows())),
+            false => float_row_bytes(k),
         })
     });
     ScratchNeed {

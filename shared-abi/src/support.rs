@@ -6,6 +6,7 @@
 use crate::code::{DType, Opcode};
 use crate::limits::MAX_NX;
 use crate::op::{Op, Shape};
+use crate::window;
 
 /// Why an op has no kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +65,7 @@ impl Unsupported {
     }
 }
 
-type Check = Result<(), Unsupported>;
+pub(crate) type Check = Result<(), Unsupported>;
 
 /// Whether the kernels take this op; scratch memory is checked apart, by [`crate::scratch::check`].
 pub fn check(op: &Op) -> Check {
@@ -73,14 +74,9 @@ pub fn check(op: &Op) -> Check {
         Opcode::MulMatAdd => matmul(op, 1, true),
         Opcode::MulMatNx => matmul(op, op.n_srcs().saturating_sub(1), false),
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary(op),
-        Opcode::RmsNorm
-        | Opcode::Norm
-        | Opcode::Silu
-        | Opcode::Gelu
-        | Opcode::GeluErf
-        | Opcode::GeluQuick
-        | Opcode::Scale
-        | Opcode::Clamp => unary(op),
+        _ if op.opcode.is_function() => unary(op),
+        Opcode::RmsNorm | Opcode::Norm | Opcode::L2Norm | Opcode::Cumsum => unary(op),
+        Opcode::Sum | Opcode::SumRows | Opcode::Mean => reduction(op),
         Opcode::RmsNormMul => {
             unary(op)?;
             let weight = floats(op, Part::Src(1))?;
@@ -88,7 +84,7 @@ pub fn check(op: &Op) -> Check {
             let repeats = out.elems() == 0 || weight.repeats_into(out);
             ensure(repeats && weight.ne[0] == out.ne[0], Part::Src(1), Reason::Shape)
         }
-        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => gated(op),
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => gated(op),
         Opcode::Rope => rope(op),
         Opcode::SoftMax => soft_max(op),
         Opcode::FlashAttnExt => attention(op),
@@ -105,13 +101,15 @@ pub fn check(op: &Op) -> Check {
                 Reason::Shape,
             )
         }
-        Opcode::Fence | Opcode::CpyFence | Opcode::MdevGroup | Opcode::Allreduce | Opcode::AllreduceAdd => {
-            Err(refuse(Part::Op, Reason::NoKernel))
-        }
+        Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::check(op),
+        Opcode::OutProd => out_prod(op),
+        Opcode::MulMatId => matmul_id(op),
+        _ => Err(refuse(Part::Op, Reason::NoKernel)),
     }
 }
 
-const FLOATS: &[DType] = &[DType::F32, DType::F16];
+const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16];
+const INTEGERS: &[DType] = &[DType::I8, DType::I32, DType::I64];
 
 fn matmul(op: &Op, n_weights: usize, with_add: bool) -> Check {
     ensure((1..=MAX_NX).contains(&n_weights), Part::Op, Reason::Shape)?;
@@ -123,11 +121,7 @@ fn matmul(op: &Op, n_weights: usize, with_add: bool) -> Check {
         let weight = operand(op, part)?;
         let out = of_type(op, out_part, &[DType::F32])?;
         ensure(weight.ne[0] == x.ne[0] && weight.ne[0] > 0, part, Reason::Shape)?;
-        match weight.dtype {
-            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => ensure(weight.tiled, part, Reason::NotTiled)?,
-            DType::F32 | DType::F16 => ensure(weight.rows_dense(), part, Reason::Strides)?,
-            DType::I8 | DType::I32 | DType::I64 => return Err(refuse(part, Reason::DType)),
-        }
+        readable(weight, part)?;
         let divides = |large: u32, small: u32| small != 0 && large.checked_rem(small) == Some(0);
         ensure(
             divides(x.ne[2], weight.ne[2]) && divides(x.ne[3], weight.ne[3]),
@@ -152,6 +146,20 @@ fn matmul(op: &Op, n_weights: usize, with_add: bool) -> Check {
         ensure(addend.rows_dense(), Part::Src(2), Reason::Strides)?;
     }
     Ok(())
+}
+
+/// Whether a row of the operand can be read as f32: any type but integers, its elements side by side or in tiles.
+fn readable(shape: &Shape, part: Part) -> Check {
+    ensure(!INTEGERS.contains(&shape.dtype), part, Reason::DType)?;
+    ensure(shape.tiled || shape.rows_dense(), part, Reason::Strides)
+}
+
+/// Whether floats can be stored as a quantised type.
+pub const fn is_encoded(dtype: DType) -> bool {
+    matches!(
+        dtype,
+        DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0
+    )
 }
 
 fn binary(op: &Op) -> Check {
@@ -187,17 +195,19 @@ pub const ROPE_NORMAL: u32 = 0;
 /// Rotary embedding with pairs (i, i + n/2).
 pub const ROPE_NEOX: u32 = 2;
 
+/// Whether a rotary embedding turns backwards.
+pub const ROPE_BACK: u32 = 1;
+
 fn rope(op: &Op) -> Check {
     unary(op)?;
     let x = floats(op, Part::Src(0))?;
     let positions = of_type(op, Part::Src(1), &[DType::I32])?;
     let n_dims = op.param(1);
     let mode = op.param(2);
-    ensure(
-        n_dims > 0 && n_dims.is_multiple_of(2) && n_dims <= x.ne[0],
-        Part::Param(1),
-        Reason::Value,
-    )?;
+    ensure(n_dims > 0 && n_dims.is_multiple_of(2), Part::Param(1), Reason::Value)?;
+    let end = op.param(15).checked_add(n_dims);
+    ensure(end.is_some_and(|end| end <= x.ne[0]), Part::Param(15), Reason::Value)?;
+    ensure(op.param(3) <= ROPE_BACK, Part::Param(3), Reason::Value)?;
     ensure(mode == ROPE_NORMAL || mode == ROPE_NEOX, Part::Param(2), Reason::Value)?;
     let base = op.param_f32(5);
     ensure(base > 0.0 && base.is_finite(), Part::Param(5), Reason::Value)?;
@@ -228,8 +238,9 @@ fn soft_max(op: &Op) -> Check {
 
 fn attention(op: &Op) -> Check {
     let q = floats(op, Part::Src(0))?;
-    let k = of_type(op, Part::Src(1), &[DType::F16, DType::Q8_0])?;
-    let v = of_type(op, Part::Src(2), &[DType::F16, DType::Q8_0])?;
+    let (k, v) = (operand(op, Part::Src(1))?, operand(op, Part::Src(2))?);
+    readable(k, Part::Src(1))?;
+    readable(v, Part::Src(2))?;
     let out = floats(op, Part::Dst(0))?;
     let [dk, n_tokens, n_heads, n_seqs] = q.ne;
     let [dv, n_kv, n_kv_heads, kv_seqs] = v.ne;
@@ -292,9 +303,9 @@ fn get_rows(op: &Op) -> Check {
     let idx = of_type(op, Part::Src(1), &[DType::I32, DType::I64])?;
     let out = operand(op, Part::Dst(0))?;
     let typed = match table.dtype {
-        DType::F32 | DType::F16 | DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => out.dtype == DType::F32,
         DType::I32 => out.dtype == DType::I32,
         DType::I8 | DType::I64 => false,
+        _ => out.dtype == DType::F32,
     };
     ensure(typed, Part::Src(0), Reason::DType)?;
     ensure(table.rows_dense() || table.tiled, Part::Src(0), Reason::Strides)?;
@@ -314,7 +325,12 @@ fn get_rows(op: &Op) -> Check {
 fn set_rows(op: &Op) -> Check {
     let rows = floats(op, Part::Src(0))?;
     let idx = of_type(op, Part::Src(1), &[DType::I32, DType::I64])?;
-    let out = of_type(op, Part::Dst(0), &[DType::F32, DType::F16, DType::Q8_0])?;
+    let out = operand(op, Part::Dst(0))?;
+    ensure(
+        FLOATS.contains(&out.dtype) || is_encoded(out.dtype),
+        Part::Dst(0),
+        Reason::DType,
+    )?;
     ensure(rows.rows_dense(), Part::Src(0), Reason::Strides)?;
     ensure(out.rows_dense() && !out.tiled, Part::Dst(0), Reason::Strides)?;
     let same = rows.ne[0] == out.ne[0] && rows.ne[2] == out.ne[2] && rows.ne[3] == out.ne[3];
@@ -329,15 +345,89 @@ fn set_rows(op: &Op) -> Check {
     )
 }
 
+fn out_prod(op: &Op) -> Check {
+    let a = operand(op, Part::Src(0))?;
+    let b = floats(op, Part::Src(1))?;
+    let out = of_type(op, Part::Dst(0), &[DType::F32])?;
+    ensure(!INTEGERS.contains(&a.dtype), Part::Src(0), Reason::DType)?;
+    ensure(
+        a.tiled || a.rows_dense() || FLOATS.contains(&a.dtype),
+        Part::Src(0),
+        Reason::Strides,
+    )?;
+    let divides = |large: u32, small: u32| small != 0 && large.checked_rem(small) == Some(0);
+    ensure(a.ne[1] == b.ne[1], Part::Src(1), Reason::Shape)?;
+    ensure(
+        divides(b.ne[2], a.ne[2]) && divides(b.ne[3], a.ne[3]),
+        Part::Src(0),
+        Reason::Shape,
+    )?;
+    ensure(
+        out.ne == [a.ne[0], b.ne[0], b.ne[2], b.ne[3]],
+        Part::Dst(0),
+        Reason::Shape,
+    )?;
+    ensure(out.rows_dense(), Part::Dst(0), Reason::Strides)
+}
+
+fn reduction(op: &Op) -> Check {
+    let x = floats(op, Part::Src(0))?;
+    let out = floats(op, Part::Dst(0))?;
+    ensure(x.ne[0] > 0, Part::Src(0), Reason::Shape)?;
+    let [_, rest @ ..] = x.ne;
+    let [n0, others @ ..] = out.ne;
+    let fits = match op.opcode {
+        Opcode::Sum => out.ne == [1; 4],
+        _ => n0 == 1 && others == rest,
+    };
+    ensure(fits, Part::Dst(0), Reason::Shape)
+}
+
+fn matmul_id(op: &Op) -> Check {
+    let weights = operand(op, Part::Src(0))?;
+    let x = floats(op, Part::Src(1))?;
+    let ids = of_type(op, Part::Src(2), &[DType::I32])?;
+    let out = of_type(op, Part::Dst(0), &[DType::F32])?;
+    readable(weights, Part::Src(0))?;
+    let [k, n, _, one] = weights.ne;
+    ensure(one == 1 && k > 0, Part::Src(0), Reason::Shape)?;
+    let [x0, x1, x2, x3] = x.ne;
+    let [used, tokens, i2, i3] = ids.ne;
+    let repeats = x1 != 0 && used.checked_rem(x1) == Some(0);
+    ensure(
+        x0 == k && repeats && x2 == tokens && x3 == 1,
+        Part::Src(1),
+        Reason::Shape,
+    )?;
+    ensure(i2 == 1 && i3 == 1, Part::Src(2), Reason::Shape)?;
+    ensure(out.ne == [n, used, tokens, 1], Part::Dst(0), Reason::Shape)
+}
+
 fn cpy(op: &Op) -> Check {
     let from = operand(op, Part::Src(0))?;
     let to = operand(op, Part::Dst(0))?;
     ensure(!from.tiled, Part::Src(0), Reason::Tiled)?;
     ensure(!to.tiled, Part::Dst(0), Reason::Tiled)?;
-    let plain = |shape: &Shape| matches!(shape.dtype, DType::F32 | DType::F16);
+    let plain = |shape: &Shape| FLOATS.contains(&shape.dtype);
     let whole = |shape: &Shape| matches!(shape.dtype, DType::I32 | DType::I64);
-    let typed = (plain(from) && plain(to)) || (from.dtype == to.dtype && whole(from));
+    let blocks = |shape: &Shape| shape.dtype.is_quantized() && shape.rows_dense();
+    let number = |shape: &Shape| matches!(shape.dtype, DType::F32 | DType::I32);
+    let typed = match (plain(from), plain(to)) {
+        (true, true) => true,
+        (true, false) => blocks(to) && is_encoded(to.dtype) || number(from) && number(to),
+        (false, true) => blocks(from) || number(from) && number(to),
+        (false, false) => from.dtype == to.dtype && (whole(from) || blocks(from) && blocks(to)),
+    };
     ensure(typed, Part::Src(0), Reason::DType)?;
+    // A block is copied whole, or read and made from elements that lie in one row.
+    let in_rows = from.dtype.is_quantized() || to.dtype.is_quantized();
+    let block = from.dtype.block_elems().max(to.dtype.block_elems());
+    let whole_blocks = |shape: &Shape| u64::from(shape.ne[0]).checked_rem(block) == Some(0);
+    ensure(
+        !in_rows || whole_blocks(from) && whole_blocks(to),
+        Part::Dst(0),
+        Reason::Shape,
+    )?;
     ensure(from.elems() == to.elems(), Part::Dst(0), Reason::Shape)
 }
 
@@ -354,14 +444,14 @@ fn dst(op: &Op, idx: u8) -> Result<&Shape, Unsupported> {
     operand(op, Part::Dst(idx))
 }
 
-fn of_type<'a>(op: &'a Op, part: Part, allowed: &[DType]) -> Result<&'a Shape, Unsupported> {
+pub(crate) fn of_type<'a>(op: &'a Op, part: Part, allowed: &[DType]) -> Result<&'a Shape, Unsupported> {
     let shape = operand(op, part)?;
     ensure(!shape.tiled, part, Reason::Tiled)?;
     ensure(allowed.contains(&shape.dtype), part, Reason::DType)?;
     Ok(shape)
 }
 
-fn floats(op: &Op, part: Part) -> Result<&Shape, Unsupported> {
+pub(crate) fn floats(op: &Op, part: Part) -> Result<&Shape, Unsupported> {
     of_type(op, part, FLOATS)
 }
 
@@ -369,10 +459,10 @@ fn small(idx: usize) -> u8 {
     u8::try_from(idx).unwrap_or(u8::MAX)
 }
 
-fn refuse(at: Part, reason: Reason) -> Unsupported {
+pub(crate) fn refuse(at: Part, reason: Reason) -> Unsupported {
     Unsupported { at, reason }
 }
 
-fn ensure(holds: bool, at: Part, reason: Reason) -> Check {
+pub(crate) fn ensure(holds: bool, at: Part, reason: Reason) -> Check {
     if holds { Ok(()) } else { Err(refuse(at, reason)) }
 }

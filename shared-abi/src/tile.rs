@@ -45,7 +45,7 @@ impl TileLayout {
             DType::Q4_0 => (512u32, 64u32),
             DType::Q4_1 => (512, 128),
             DType::Q8_0 => (1024, 64),
-            DType::F32 | DType::F16 | DType::I8 | DType::I32 | DType::I64 => return None,
+            _ => return None,
         };
         if k == 0 || !k.is_multiple_of(TILE_K) {
             return None;

@@ -135,10 +135,7 @@ impl<'a> BatchView<'a> {
         }
         let extent = shape.extent_bytes().ok_or(Status::Invalid)?;
         let end = tensor.offset.checked_add(tensor.bytes).ok_or(Status::Invalid)?;
-        let align = match shape.dtype.is_quantized() {
-            true => 2,
-            false => shape.dtype.block_bytes(),
-        };
+        let align = shape.dtype.align_bytes();
         let aligned = tensor.offset.is_multiple_of(align)
             && shape.nb.iter().all(|&stride| u64::from(stride).is_multiple_of(align));
         if extent > tensor.bytes || end > buffer.bytes || !aligned {

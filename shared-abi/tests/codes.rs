@@ -22,6 +22,7 @@ fn opcode(code: Opcode) -> u32 {
         Opcode::Geglu => 33,
         Opcode::GegluErf => 34,
         Opcode::GegluQuick => 35,
+        Opcode::Reglu => 36,
         Opcode::Scale => 40,
         Opcode::Clamp => 41,
         Opcode::Rope => 48,
@@ -36,6 +37,40 @@ fn opcode(code: Opcode) -> u32 {
         Opcode::MdevGroup => 66,
         Opcode::Allreduce => 67,
         Opcode::AllreduceAdd => 68,
+        Opcode::Abs => 128,
+        Opcode::Sgn => 129,
+        Opcode::Neg => 130,
+        Opcode::Step => 131,
+        Opcode::Tanh => 132,
+        Opcode::Elu => 133,
+        Opcode::Relu => 134,
+        Opcode::Sigmoid => 135,
+        Opcode::HardSwish => 136,
+        Opcode::HardSigmoid => 137,
+        Opcode::Exp => 138,
+        Opcode::Expm1 => 139,
+        Opcode::Softplus => 140,
+        Opcode::Floor => 141,
+        Opcode::Ceil => 142,
+        Opcode::Round => 143,
+        Opcode::Trunc => 144,
+        Opcode::Xielu => 145,
+        Opcode::Sqr => 146,
+        Opcode::Sqrt => 147,
+        Opcode::Log => 148,
+        Opcode::Sin => 149,
+        Opcode::Cos => 150,
+        Opcode::LeakyRelu => 151,
+        Opcode::Im2col => 160,
+        Opcode::Conv => 161,
+        Opcode::Pool => 162,
+        Opcode::OutProd => 163,
+        Opcode::MulMatId => 164,
+        Opcode::Sum => 165,
+        Opcode::SumRows => 166,
+        Opcode::Mean => 167,
+        Opcode::L2Norm => 168,
+        Opcode::Cumsum => 169,
     }
 }
 
@@ -46,10 +81,21 @@ fn dtype(code: DType) -> [u64; 3] {
         DType::F16 => [1, 1, 2],
         DType::Q4_0 => [2, 32, 18],
         DType::Q4_1 => [3, 32, 20],
+        DType::Q5_0 => [6, 32, 22],
+        DType::Q5_1 => [7, 32, 24],
         DType::Q8_0 => [8, 32, 34],
+        DType::Q2K => [10, 256, 84],
+        DType::Q3K => [11, 256, 110],
+        DType::Q4K => [12, 256, 144],
+        DType::Q5K => [13, 256, 176],
+        DType::Q6K => [14, 256, 210],
+        DType::Iq4Nl => [20, 32, 18],
+        DType::Iq4Xs => [23, 256, 136],
         DType::I8 => [24, 1, 1],
         DType::I32 => [26, 1, 4],
         DType::I64 => [27, 1, 8],
+        DType::Bf16 => [30, 1, 2],
+        DType::Mxfp4 => [39, 32, 17],
     }
 }
 
@@ -85,7 +131,7 @@ fn opcodes() {
         assert_eq!(code.number(), opcode(code), "{code}");
         assert_eq!(Opcode::try_from(OpCode(opcode(code))), Ok(code));
     }
-    assert_eq!(Opcode::ALL.len(), 32);
+    assert_eq!(Opcode::ALL.len(), 67);
     unknown(Opcode::ALL.iter().map(|code| code.number()), |n| {
         Opcode::try_from(OpCode(n)).err()
     });
@@ -99,7 +145,7 @@ fn dtypes() {
         assert_eq!([code.block_elems(), code.block_bytes()], [elems, bytes], "{code}");
         assert_eq!(DType::try_from(DTypeCode(code.number())), Ok(code));
     }
-    assert_eq!(DType::ALL.len(), 8);
+    assert_eq!(DType::ALL.len(), 19);
     unknown(DType::ALL.iter().map(|code| code.number()), |n| {
         DType::try_from(DTypeCode(n)).err()
     });

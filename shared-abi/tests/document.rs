@@ -152,6 +152,8 @@ struct Signature {
 
 const X: &[&str] = &["x"];
 const OUT: &[&str] = &["result"];
+const WINDOW: &str = "0 to 2: strides, 3 to 5: padding, 6 to 8: dilation, 9 to 11: window, 12: channels, 13: dimensions, \
+                      14: kind of POOL";
 
 fn signature(op: Opcode) -> Signature {
     let of = |srcs, dsts, params| Signature { srcs, dsts, params };
@@ -166,8 +168,7 @@ fn signature(op: Opcode) -> Signature {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => of(&["a", "b, repeated"], OUT, ""),
         Opcode::RmsNorm | Opcode::Norm => of(X, OUT, "0: eps f32"),
         Opcode::RmsNormMul => of(&["x", "factor, repeated"], OUT, "0: eps f32"),
-        Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick => of(X, OUT, ""),
-        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => of(
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => of(
             &["x, or both halves", "gate, or absent"],
             OUT,
             "0: 1 when the second half is x",
@@ -177,7 +178,7 @@ fn signature(op: Opcode) -> Signature {
         Opcode::Rope => of(
             &["x", "positions", "frequency factors, or absent"],
             OUT,
-            "1: dims, 2: mode (0 normal, 2 neox), 4: original context; f32: 5 base, 6 scale, 7 extension, 8 attention, \
+            "1: dims, 2: mode (0 normal, 2 neox), 3: 1 to turn backwards, 4: original context, 15: first element; f32: 5 base, 6 scale, 7 extension, 8 attention, \
              9 fast corner, 10 slow corner",
         ),
         Opcode::SoftMax => of(
@@ -199,6 +200,15 @@ fn signature(op: Opcode) -> Signature {
         Opcode::MdevGroup => of(&[], &[], "defined with the op"),
         Opcode::Allreduce => of(X, OUT, "defined with the op"),
         Opcode::AllreduceAdd => of(&["x", "addend"], OUT, "defined with the op"),
+        Opcode::LeakyRelu => of(X, OUT, "0: s f32"),
+        Opcode::Xielu => of(X, OUT, "f32: 0 n, 1 p, 2 b, 3 eps"),
+        Opcode::Im2col => of(&["image"], &["rows"], WINDOW),
+        Opcode::Conv => of(&["windows", "image"], OUT, WINDOW),
+        Opcode::Pool => of(&["image"], OUT, WINDOW),
+        Opcode::OutProd => of(&["a", "b"], OUT, ""),
+        Opcode::MulMatId => of(&["weights", "activation", "matrices"], OUT, ""),
+        Opcode::L2Norm => of(X, OUT, "0: eps f32"),
+        _ => of(X, OUT, ""),
     }
 }
 
@@ -211,7 +221,17 @@ fn sample(opcode: Opcode) -> Option<Op> {
         Opcode::MulMat | Opcode::MulMatNx => (vec![row(), row()], dense(F32, [1, 1, 1, 1])),
         Opcode::MulMatAdd => (vec![row(), row(), dense(F32, [1, 1, 1, 1])], dense(F32, [1, 1, 1, 1])),
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div | Opcode::RmsNormMul => (vec![row(), row()], row()),
-        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => (vec![row(), row()], row()),
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => {
+            (vec![row(), row()], row())
+        }
+        Opcode::Conv => (
+            vec![dense(F32, [1, 1, 1, 1]), dense(F32, [1, 1, 1, 1])],
+            dense(F32, [1, 1, 1, 1]),
+        ),
+        Opcode::Im2col | Opcode::Pool => (vec![dense(F32, [1, 1, 1, 1])], dense(F32, [1, 1, 1, 1])),
+        Opcode::MulMatId => (vec![row(), row(), dense(I32, [1, 1, 1, 1])], dense(F32, [1, 1, 1, 1])),
+        Opcode::Sum | Opcode::SumRows | Opcode::Mean => (vec![row()], dense(F32, [1, 1, 1, 1])),
+        Opcode::OutProd => (vec![row(), row()], dense(F32, [32, 32, 1, 1])),
         Opcode::Rope => (vec![row(), dense(I32, [1, 1, 1, 1]), row()], row()),
         Opcode::SoftMax => (vec![row(), row(), dense(F32, [1, 1, 1, 1])], row()),
         Opcode::FlashAttnExt => {
@@ -242,6 +262,9 @@ fn sample(opcode: Opcode) -> Option<Op> {
     if opcode == Opcode::Rope {
         op.params[1] = 32;
         op.params[5] = 1e4f32.to_bits();
+    }
+    if matches!(opcode, Opcode::Im2col | Opcode::Conv | Opcode::Pool) {
+        op.params = [1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2, 0, 0];
     }
     support::check(&op).is_ok().then_some(op)
 }

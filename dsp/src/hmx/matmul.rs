@@ -83,7 +83,8 @@ impl Form {
     fn of(product: &Product<'_>, x: &Tensor<'_>) -> Option<Self> {
         let terms = match (product.weight.dtype(), x.dtype()) {
             (DType::F16, DType::F32) => 2,
-            (DType::F16 | DType::Q4_0 | DType::Q4_1 | DType::Q8_0, _) => 1,
+            (DType::F16, _) => 1,
+            (_, _) if product.weight.shape().tiled => 1,
             _ => return None,
         };
         let runs = Runs::new(&product.weight, x);

@@ -252,6 +252,22 @@ pub fn sqrt(x: f32) -> f32 {
     crate::real::sqrt(f64::from(x)) as f32
 }
 
+/// A bf16's value.
+#[inline(always)]
+pub fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// The nearest bf16, ties to even; a NaN stays one.
+#[inline(always)]
+pub fn f32_to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        return (bits >> 16) as u16 | 64;
+    }
+    (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
 /// f16 bits to f32, exactly.
 #[inline(always)]
 pub fn f16_to_f32(bits: u16) -> f32 {

@@ -10,6 +10,7 @@ use core::ops::Range;
 use hexloom_abi::{DType, scratch};
 
 use super::attention::{Attention, Item, ROWS};
+use super::dequantize::Blocks;
 use super::quantize::load_halves;
 use super::rows::Row;
 use crate::hvx::plain::f16_to_f32;
@@ -223,10 +224,10 @@ impl<'a> Block<'a> {
         for row in 0..count {
             let to = self.strip.part(row * padded, padded);
             let index = [start + row, head, seq];
-            if cache.dtype() == DType::F16 {
-                widen_halves::<I>(cache.row(index), to);
-            } else {
-                widen_blocks::<I>(cache.row_bytes(index), to);
+            match cache.dtype() {
+                DType::F16 => widen_halves::<I>(cache.row(index), to),
+                DType::Q8_0 => widen_blocks::<I>(cache.row_bytes(index), to),
+                _ => widen_any::<I>(&Blocks::new(cache, index), cache.ne()[0], to),
             }
         }
     }
@@ -258,6 +259,14 @@ fn widen_blocks<I: Isa>(row: Span<'_, u8>, to: Span<'_, f32>) {
     }
 }
 
+/// Any other type.
+#[inline(always)]
+fn widen_any<I: Isa>(row: &Blocks<'_>, len: usize, to: Span<'_, f32>) {
+    for block in 0..len.div_ceil(LANES) {
+        hvx::store::<I>(to, block * LANES, I::from_array(row.get(block)));
+    }
+}
+
 /// The 32 elements of a `Q8_0` block.
 #[inline(always)]
 fn block_lanes<I: Isa>(row: Span<'_, u8>, block: usize) -> I::F32 {
@@ -271,11 +280,13 @@ fn block_lanes<I: Isa>(row: Span<'_, u8>, block: usize) -> I::F32 {
 /// 32 elements from `start`, a multiple of 32, of row `index` of a cache; zeros beyond the row's end.
 #[inline(always)]
 pub(crate) fn cache_lanes<I: Isa>(cache: &Tensor<'_>, index: [usize; 3], start: usize) -> I::F32 {
-    if cache.dtype() == DType::F16 {
-        let row = cache.row::<u16>(index);
-        load_halves::<I>(row, start, (row.len() - start).min(LANES))
-    } else {
-        block_lanes::<I>(cache.row_bytes(index), start / LANES)
+    match cache.dtype() {
+        DType::F16 => {
+            let row = cache.row::<u16>(index);
+            load_halves::<I>(row, start, (row.len() - start).min(LANES))
+        }
+        DType::Q8_0 => block_lanes::<I>(cache.row_bytes(index), start / LANES),
+        _ => I::from_array(Blocks::new(cache, index).get(start / LANES)),
     }
 }
 

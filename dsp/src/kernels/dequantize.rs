@@ -3,14 +3,16 @@
 use hexloom_abi::DType;
 use hexloom_abi::tile::TileLayout;
 
+use super::codes;
 use crate::hvx::LANES;
-use crate::hvx::plain::f16_to_f32;
+use crate::hvx::plain::{bf16_to_f32, f16_to_f32};
 use crate::tensor::{Plain, Span, Tensor};
 
 /// One row, made once and read block by block.
 pub(super) enum Blocks<'a> {
     F32(Span<'a, f32>),
     F16(Span<'a, u16>),
+    Bf16(Span<'a, u16>),
     /// Quantised blocks side by side.
     Row(DType, Span<'a, u8>),
     Tiles(TileRow<'a>),
@@ -45,6 +47,7 @@ impl<'a> Blocks<'a> {
         match dtype {
             DType::F32 => Self::F32(tensor.row(index)),
             DType::F16 => Self::F16(tensor.row(index)),
+            DType::Bf16 => Self::Bf16(tensor.row(index)),
             _ => Self::Row(dtype, tensor.row_bytes(index)),
         }
     }
@@ -55,9 +58,10 @@ impl<'a> Blocks<'a> {
         match self {
             Self::F32(row) => widen(*row, block, |x| x),
             Self::F16(row) => widen(*row, block, f16_to_f32),
+            Self::Bf16(row) => widen(*row, block, bf16_to_f32),
             Self::Row(dtype, bytes) => {
-                let size = dtype.block_bytes() as usize;
-                row_block(*dtype, bytes.part(block * size, size))
+                let (size, pieces) = (dtype.block_bytes() as usize, dtype.block_elems() as usize / LANES);
+                codes::piece(*dtype, bytes.part(block / pieces * size, size), block % pieces)
             }
             Self::Tiles(row) => row.get(block),
         }
@@ -73,24 +77,6 @@ fn widen<T: Plain>(row: Span<'_, T>, block: usize, to_f32: impl Fn(T) -> f32) ->
         *lane = to_f32(row.get(idx));
     }
     lanes
-}
-
-/// A block in row layout: scale, then for `Q4_1` the minimum, then codes.
-#[inline(always)]
-fn row_block(dtype: DType, bytes: Span<'_, u8>) -> [f32; LANES] {
-    let scale = half(bytes, 0);
-    let nibble = |start: usize, idx: usize| {
-        let byte = bytes.get(start + idx % 16);
-        f32::from(if idx < 16 { byte & 15 } else { byte >> 4 })
-    };
-    match dtype {
-        DType::Q4_0 => core::array::from_fn(|idx| scale * (nibble(2, idx) - 8.0)),
-        DType::Q4_1 => {
-            let minimum = half(bytes, 2);
-            core::array::from_fn(|idx| scale * nibble(4, idx) + minimum)
-        }
-        _ => core::array::from_fn(|idx| scale * f32::from(bytes.get(2 + idx).cast_signed())),
-    }
 }
 
 impl TileRow<'_> {

@@ -3,8 +3,8 @@
 use hexloom_abi::{Opcode, Status};
 
 use super::{
-    Context, OpArgs, argmax, attention, binary, cpy, gated, get_rows, matmul, norm, reference, rope, set_rows,
-    soft_max, unary,
+    Context, OpArgs, argmax, attention, binary, cpy, functions, gated, get_rows, matmul, matmul_id, norm, out_prod,
+    reduce, reference, rope, set_rows, soft_max, unary, window,
 };
 use crate::hvx::Isa;
 #[cfg(target_arch = "hexagon")]
@@ -77,7 +77,9 @@ fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             unary::unary::<I>(cx, args)
         }
-        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => gated::gated::<I>(cx, args),
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => {
+            gated::gated::<I>(cx, args)
+        }
         Opcode::Rope => rope::rope::<I>(cx, args),
         Opcode::SoftMax => soft_max::soft_max::<I>(cx, args),
         Opcode::FlashAttnExt => attention::attention::<I>(cx, args),
@@ -85,6 +87,11 @@ fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::SetRows => set_rows::set_rows::<I>(cx, args),
         Opcode::Cpy => cpy::cpy::<I>(cx, args),
         Opcode::Argmax => argmax::argmax::<I>(cx, args),
+        Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window::<I>(cx, args),
+        Opcode::MulMatId => matmul_id::matmul_id::<I>(cx, args),
+        Opcode::Sum | Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum => reduce::reduce::<I>(cx, args),
+        Opcode::OutProd => out_prod::out_prod::<I>(cx, args),
+        _ if args.op.opcode.is_function() => functions::function::<I>(cx, args),
         _ => Err(Status::Unsupported),
     }
 }

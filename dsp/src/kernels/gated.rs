@@ -1,7 +1,8 @@
-//! SWIGLU and the GEGLUs: an activation of one operand (or half a row) times another.
+//! SWIGLU, REGLU and the GEGLUs: an activation of one operand (or half a row) times another.
 
 use hexloom_abi::{Opcode, Status};
 
+use super::functions::Relu;
 use super::rows::{Pieces, Row};
 use super::unary::{Formula, Gelu, GeluErf, GeluQuick, Silu};
 use super::{Context, OpArgs};
@@ -13,6 +14,7 @@ pub(super) fn gated<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), S
         Opcode::Swiglu => run::<I, _>(cx, args, Silu),
         Opcode::Geglu => run::<I, _>(cx, args, Gelu),
         Opcode::GegluErf => run::<I, _>(cx, args, GeluErf),
+        Opcode::Reglu => run::<I, _>(cx, args, Relu),
         _ => run::<I, _>(cx, args, GeluQuick),
     }
 }

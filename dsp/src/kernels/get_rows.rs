@@ -59,7 +59,7 @@ impl GetRows<'_> {
                     to.set(idx, from.get(idx));
                 }
             }
-            DType::F32 | DType::F16 => {
+            DType::F32 | DType::F16 | DType::Bf16 => {
                 let (from, to) = (Row::new(&self.table, from), Row::new(&self.out, to));
                 for start in to.starts() {
                     to.store::<I>(start, from.load::<I>(start, 0.0));

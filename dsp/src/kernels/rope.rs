@@ -6,7 +6,7 @@
 
 use hexloom_abi::Status;
 use hexloom_abi::op::Op;
-use hexloom_abi::support::ROPE_NEOX;
+use hexloom_abi::support::{ROPE_BACK, ROPE_NEOX};
 
 use super::rows::Row;
 use super::{Context, OpArgs};
@@ -31,7 +31,9 @@ pub(super) fn rope<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), St
         x: args.src(0)?,
         positions: args.src(1)?,
         out: args.dst(0)?,
+        first: args.op.param(15) as usize,
         n_dims,
+        back: args.op.param(3) == ROPE_BACK,
         neox: args.op.param(2) == ROPE_NEOX,
         magnitude: angles.magnitude as f32,
         turns,
@@ -153,7 +155,11 @@ struct Rope<'a> {
     x: Tensor<'a>,
     positions: Tensor<'a>,
     out: Tensor<'a>,
+    /// The first element that is turned.
+    first: usize,
     n_dims: usize,
+    /// Turns by the negative angle.
+    back: bool,
     neox: bool,
     magnitude: f32,
     turns: Turns<'a>,
@@ -178,17 +184,18 @@ impl Kernel for Rope<'_> {
             }
             let x = Row::new(&self.x, index);
             let out = Row::new(&self.out, index);
+            let (turned, to) = (x.part(self.first, self.n_dims), out.part(self.first, self.n_dims));
             if self.neox {
-                self.turn_halves::<I>(x, out, cos, sin);
+                self.turn_halves::<I>(turned, to, cos, sin);
             } else {
-                self.turn_neighbours::<I>(x, out, cos, sin);
+                self.turn_neighbours::<I>(turned, to, cos, sin);
             }
-            let (x, out) = (
-                x.part(self.n_dims, len - self.n_dims),
-                out.part(self.n_dims, len - self.n_dims),
-            );
-            for start in x.starts() {
-                out.store::<I>(start, x.load::<I>(start, 0.0));
+            let end = self.first + self.n_dims;
+            for (start, len) in [(0, self.first), (end, len - end)] {
+                let (x, out) = (x.part(start, len), out.part(start, len));
+                for start in x.starts() {
+                    out.store::<I>(start, x.load::<I>(start, 0.0));
+                }
             }
         }
     }
@@ -202,7 +209,8 @@ impl Rope<'_> {
         let magnitude = I::splat(self.magnitude);
         for start in (0..n_pairs).step_by(LANES) {
             let (s, c) = math::sin_cos_turns::<I>(self.turns.at::<I>(start, position));
-            let (s, c) = (I::mul(s, magnitude), I::mul(c, magnitude));
+            let signed = if self.back { -self.magnitude } else { self.magnitude };
+            let (s, c) = (I::mul(s, I::splat(signed)), I::mul(c, magnitude));
             if self.neox {
                 hvx::store::<I>(sin, start, s);
                 hvx::store::<I>(cos, start, c);
@@ -236,7 +244,6 @@ impl Rope<'_> {
     /// Pairs (2i, 2i + 1).
     #[inline(always)]
     fn turn_neighbours<I: Isa>(&self, x: Row<'_>, out: Row<'_>, cos: Span<'_, f32>, sin: Span<'_, f32>) {
-        let (x, out) = (x.part(0, self.n_dims), out.part(0, self.n_dims));
         for start in x.starts() {
             let (c, s) = (hvx::load::<I>(cos, start), hvx::load::<I>(sin, start));
             let a = x.load::<I>(start, 0.0);

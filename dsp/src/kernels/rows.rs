@@ -1,8 +1,8 @@
-//! Rows as kernels see them: floats of either type with any stride, 32 at a time; and how rows are dealt to threads.
+//! Rows as kernels see them: floats of any type with any stride, 32 at a time; and how rows are dealt to threads.
 
 use hexloom_abi::DType;
 
-use crate::hvx::plain::{f16_to_f32, f32_to_f16};
+use crate::hvx::plain::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::hvx::{self, Isa, LANES, Part};
 use crate::tensor::{Span, Tensor};
 
@@ -18,7 +18,7 @@ pub(crate) struct Row<'a> {
 enum Cells<'a> {
     F32(Span<'a, f32>),
     F16(Span<'a, u16>),
-    /// Elements that do not lie side by side.
+    /// Elements that do not lie side by side, and bf16.
     Apart(Tensor<'a>, [usize; 3]),
 }
 
@@ -66,13 +66,14 @@ impl<'a> Row<'a> {
             Cells::F16(span) => f16_to_f32(span.get(idx)),
             Cells::Apart(tensor, index) => match tensor.dtype() {
                 DType::F16 => f16_to_f32(tensor.element::<u16>(idx, index).get(0)),
+                DType::Bf16 => bf16_to_f32(tensor.element::<u16>(idx, index).get(0)),
                 _ => tensor.element::<f32>(idx, index).get(0),
             },
         }
     }
 
     #[inline(always)]
-    fn set(&self, idx: usize, value: f32) {
+    pub(super) fn set(&self, idx: usize, value: f32) {
         assert!(idx < self.len, "write outside a row");
         let idx = self.start + idx;
         match self.cells {
@@ -80,6 +81,7 @@ impl<'a> Row<'a> {
             Cells::F16(span) => span.set(idx, f32_to_f16(value)),
             Cells::Apart(tensor, index) => match tensor.dtype() {
                 DType::F16 => tensor.element::<u16>(idx, index).set(0, f32_to_f16(value)),
+                DType::Bf16 => tensor.element::<u16>(idx, index).set(0, f32_to_bf16(value)),
                 _ => tensor.element::<f32>(idx, index).set(0, value),
             },
         }
@@ -161,6 +163,7 @@ pub(super) struct Pieces {
     units: core::ops::Range<usize>,
     vectors: usize,
     len: usize,
+    unit: usize,
 }
 
 /// Whole vectors of one row, but for the row's tail.
@@ -177,11 +180,18 @@ impl Pieces {
     /// The pieces of `rows` rows of `len` elements that belong to `part`.
     #[inline(always)]
     pub(super) fn new(part: Part, rows: usize, len: usize) -> Self {
-        let vectors = len.div_ceil(LANES);
+        Self::of_units(part, rows, len, LANES)
+    }
+
+    /// The same in units of another length.
+    #[inline(always)]
+    pub(super) fn of_units(part: Part, rows: usize, len: usize, unit: usize) -> Self {
+        let vectors = len.div_ceil(unit);
         Self {
             units: part.range(rows * vectors),
             vectors,
             len,
+            unit,
         }
     }
 }
@@ -200,8 +210,8 @@ impl Iterator for Pieces {
         self.units.start += count;
         Some(Piece {
             row,
-            start: first * LANES,
-            end: ((first + count) * LANES).min(self.len),
+            start: first * self.unit,
+            end: ((first + count) * self.unit).min(self.len),
         })
     }
 }

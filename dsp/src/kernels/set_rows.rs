@@ -6,7 +6,7 @@
 use hexloom_abi::{DType, Status};
 
 use super::rows::Row;
-use super::{Context, OpArgs};
+use super::{Context, OpArgs, encode};
 use crate::hvx::plain::f32_to_f16;
 use crate::hvx::{Isa, Kernel, LANES, Part, math};
 use crate::tensor::{Span, Tensor};
@@ -85,6 +85,14 @@ impl Kernel for SetRows<'_> {
                 }
                 continue;
             }
+            if self.out.dtype().is_quantized() {
+                let (bytes, size) = (self.out.row_bytes(to), self.out.dtype().block_bytes() as usize);
+                for start in columns.clone().step_by(LANES) {
+                    let lanes = I::to_array(from.load::<I>(start, 0.0));
+                    encode::block(self.out.dtype(), &lanes, bytes.part(start / LANES * size, size));
+                }
+                continue;
+            }
             let out = Row::new(&self.out, to);
             for start in columns.clone().step_by(LANES) {
                 out.store::<I>(start, from.load::<I>(start, 0.0));
@@ -96,11 +104,12 @@ impl Kernel for SetRows<'_> {
 /// Bytes of 32 signed bytes with their f16 scale.
 const Q8_BYTES: usize = 34;
 
-/// One block as ggml makes it: scale amax / 127, kept as f16; codes from the scale before that rounding.
+/// One block as ggml makes it: scale amax / 127, kept as f16; codes are x * (127 / amax), to nearest even.
 #[inline(always)]
 fn quantize<I: Isa>(x: I::F32, block: Span<'_, u8>) {
-    let scale = I::max_lane(math::abs::<I>(x)) / 127.0;
-    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    let largest = I::max_lane(math::abs::<I>(x));
+    let scale = largest / 127.0;
+    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
     let scaled = I::mul(x, I::splat(inverse));
     let codes = I::to_int(I::min(I::max(scaled, I::splat(-127.0)), I::splat(127.0)));
     let [low, high] = f32_to_f16(scale).to_le_bytes();

@@ -106,7 +106,7 @@ impl Formula for Clamp {
     }
 }
 
-fn run<I: Isa, F: Formula>(cx: &Context<'_>, args: &OpArgs<'_>, formula: F) -> Result<(), Status> {
+pub(super) fn run<I: Isa, F: Formula>(cx: &Context<'_>, args: &OpArgs<'_>, formula: F) -> Result<(), Status> {
     let kernel = Unary {
         x: args.src(0)?,
         out: args.dst(0)?,

@@ -5,7 +5,13 @@ use hexloom::abi::Opcode;
 
 use crate::{Case, Fill, Layout, Operand};
 
-const OPS: [Opcode; 4] = [Opcode::Swiglu, Opcode::Geglu, Opcode::GegluErf, Opcode::GegluQuick];
+const OPS: [Opcode; 5] = [
+    Opcode::Swiglu,
+    Opcode::Geglu,
+    Opcode::GegluErf,
+    Opcode::GegluQuick,
+    Opcode::Reglu,
+];
 
 fn halves(x: &Operand, dtype: DType) -> Vec<Case> {
     let [n0, n1, n2, n3] = x.ne;

@@ -4,14 +4,17 @@ mod argmax;
 mod attention;
 mod binary;
 mod cpy;
+mod functions;
 mod gated;
 mod matmul;
 mod norm;
+mod reduce;
 mod refused;
 mod rope;
 mod rows;
 mod soft_max;
 mod unary;
+mod window;
 
 use crate::case::Case;
 
@@ -24,14 +27,17 @@ pub const FAMILIES: &[Family] = &[
     ("attention", attention::cases),
     ("binary", binary::cases),
     ("cpy", cpy::cases),
+    ("functions", functions::cases),
     ("gated", gated::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
+    ("reduce", reduce::cases),
     ("refused", refused::cases),
     ("rope", rope::cases),
     ("rows", rows::cases),
     ("soft_max", soft_max::cases),
     ("unary", unary::cases),
+    ("window", window::cases),
 ];
 
 /// Every case.

@@ -48,7 +48,6 @@ pub(super) fn cases() -> Vec<Case> {
         rope(31, 0),
         rope(34, 0),
         rope(32, 8),
-        product(Operand::new(DType::Q4_0, ne), x()).named("of rows that are not tiles"),
         product(Operand::f32([64, 4, 1, 1]), x()).named("of other lengths"),
         product(Operand::f32(ne).transposed(), x()).named("of a transposed weight"),
         Case::new(Opcode::SoftMax)

@@ -140,9 +140,12 @@ impl DeviceState {
         if tensor.is_view_only() {
             return Ok(true);
         }
-        let op = Node::of(tensor).and_then(|node| node.op(|idx, src| node.wants_tiles(idx) && convert::can_tile(src)));
         let session = self.session()?;
-        Ok(op.is_ok_and(|op| session.supports(&op).is_ok()))
+        let takes = |node: &Node| {
+            let op = node.op(|idx, src| node.wants_tiles(idx) && convert::can_tile(src));
+            op.is_ok_and(|op| session.supports(&op).is_ok())
+        };
+        Ok(Node::list(tensor).is_ok_and(|nodes| nodes.iter().all(takes)))
     }
 
     fn memory(&self) -> (usize, usize) {

@@ -84,7 +84,7 @@ impl Graph {
         Ok(self.add_tensor(name, shape, Storage::Computed, Role::Input))
     }
 
-    /// A constant that lies in a buffer; quantised ones as tiles ([`crate::repack`]).
+    /// A constant that lies in a buffer: of types that have tiles as tiles ([`crate::repack`]), of others as rows.
     pub fn weight(
         &mut self,
         name: &str,
@@ -93,7 +93,7 @@ impl Graph {
         buffer: &Buffer,
         offset: u64,
     ) -> Result<TensorId, GraphError> {
-        let shape = if dtype.is_quantized() {
+        let shape = if dtype.is_tileable() {
             tiled(name, dtype, ne)?
         } else {
             dense(name, dtype, ne)?

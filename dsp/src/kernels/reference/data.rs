@@ -3,9 +3,8 @@
 use hexloom_abi::{DType, Status};
 
 use super::element::{get, indices, put, rows, unravel};
-use crate::hvx::plain::{f32_to_f16, round_even};
-use crate::kernels::OpArgs;
 use crate::kernels::set_rows::Targets;
+use crate::kernels::{OpArgs, encode};
 use crate::tensor::Tensor;
 
 pub(super) fn set_rows(args: &OpArgs<'_>) -> Result<(), Status> {
@@ -13,8 +12,11 @@ pub(super) fn set_rows(args: &OpArgs<'_>) -> Result<(), Status> {
     targets.check(out.ne()[1])?;
     for row @ [i1, i2, i3] in rows(&from) {
         let to = targets.of(row);
-        if out.dtype() == DType::Q8_0 {
-            quantize(&from, row, &out, [to, i2, i3]);
+        if out.dtype().is_quantized() {
+            for block in 0..from.ne()[0] / 32 {
+                let lanes = core::array::from_fn(|lane| get(&from, [32 * block + lane, i1, i2, i3]) as f32);
+                store_block(&out, [to, i2, i3], block, &lanes);
+            }
             continue;
         }
         for i0 in 0..from.ne()[0] {
@@ -24,33 +26,25 @@ pub(super) fn set_rows(args: &OpArgs<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Rows of blocks: the arithmetic is f32, because codes have to be equal and not only near.
-fn quantize(from: &Tensor<'_>, row: [usize; 3], out: &Tensor<'_>, to: [usize; 3]) {
-    let bytes = out.row_bytes(to);
-    let [i1, i2, i3] = row;
-    for start in (0..from.ne()[0]).step_by(32) {
-        let value = |lane: usize| get(from, [start + lane, i1, i2, i3]) as f32;
-        let largest = (0..32).map(|lane| value(lane).abs()).fold(0.0, f32::max);
-        let scale = largest / 127.0;
-        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        let block = bytes.part(start / 32 * 34, 34);
-        let [low, high] = f32_to_f16(scale).to_le_bytes();
-        block.set(0, low);
-        block.set(1, high);
-        for lane in 0..32 {
-            let code = round_even((value(lane) * inverse).clamp(-127.0, 127.0));
-            block.set(2 + lane, code as i8 as u8);
-        }
-    }
+/// A block as ggml makes it: codes have to be equal to the kernels' and not only near, so both make them alike.
+fn store_block(out: &Tensor<'_>, row: [usize; 3], block: usize, lanes: &[f32; 32]) {
+    let size = out.dtype().block_bytes() as usize;
+    encode::block(out.dtype(), lanes, out.row_bytes(row).part(block * size, size));
 }
 
 pub(super) fn cpy(args: &OpArgs<'_>) -> Result<(), Status> {
     let (from, out) = (args.src(0)?, args.dst(0)?);
+    if out.dtype().is_quantized() {
+        return cpy_blocks(&from, &out);
+    }
     for (place, to) in indices(&out).enumerate() {
         let at @ [from0, from_row @ ..] = unravel(place, from.ne());
         let [to0, to_row @ ..] = to;
         match from.dtype() {
-            DType::I32 => {
+            DType::F32 if out.dtype() == DType::I32 => {
+                out.element::<i32>(to0, to_row).set(0, get(&from, at) as i32);
+            }
+            DType::I32 if out.dtype() == DType::I32 => {
                 let value = from.element::<i32>(from0, from_row).get(0);
                 out.element::<i32>(to0, to_row).set(0, value);
             }
@@ -60,6 +54,25 @@ pub(super) fn cpy(args: &OpArgs<'_>) -> Result<(), Status> {
             }
             _ => put(&out, to, get(&from, at)),
         }
+    }
+    Ok(())
+}
+
+/// To a quantised type: its own blocks as they are, floats by blocks of 32.
+fn cpy_blocks(from: &Tensor<'_>, out: &Tensor<'_>) -> Result<(), Status> {
+    let elems = out.dtype().block_elems() as usize;
+    let size = out.dtype().block_bytes() as usize;
+    for block in 0..out.ne().iter().product::<usize>() / elems {
+        let [to0, to_row @ ..] = unravel(block * elems, out.ne());
+        let [from0, from_row @ ..] = unravel(block * elems, from.ne());
+        if from.dtype() == out.dtype() {
+            let bytes = from.row_bytes(from_row).part(from0 / elems * size, size);
+            out.row_bytes(to_row).part(to0 / elems * size, size).copy_from(bytes);
+            continue;
+        }
+        let [i1, i2, i3] = from_row;
+        let lanes = core::array::from_fn(|lane| get(from, [from0 + lane, i1, i2, i3]) as f32);
+        store_block(out, to_row, to0 / 32, &lanes);
     }
     Ok(())
 }

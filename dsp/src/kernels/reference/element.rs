@@ -2,33 +2,27 @@
 
 use hexloom_abi::DType;
 
-use crate::hvx::plain::{f16_to_f32, f32_to_f16};
+use crate::hvx::plain::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use crate::kernels::dequantize::Blocks;
 use crate::tensor::Tensor;
 
 /// Indices in all four dimensions, innermost first.
 pub type Index = [usize; 4];
 
-/// Element `index` of a row-layout tensor; integers as numbers, Q8_0 dequantised.
-///
-/// # Panics
-/// For types that are read as weights only (Q4_0, Q4_1).
+/// Element `index`; integers as numbers, quantised types dequantised.
 pub fn get(tensor: &Tensor<'_>, [i0, rest @ ..]: Index) -> f64 {
     match tensor.dtype() {
         DType::F32 => f64::from(tensor.element::<f32>(i0, rest).get(0)),
         DType::F16 => f64::from(f16_to_f32(tensor.element::<u16>(i0, rest).get(0))),
+        DType::Bf16 => f64::from(bf16_to_f32(tensor.element::<u16>(i0, rest).get(0))),
         DType::I8 => f64::from(tensor.element::<i8>(i0, rest).get(0)),
         DType::I32 => f64::from(tensor.element::<i32>(i0, rest).get(0)),
         DType::I64 => tensor.element::<i64>(i0, rest).get(0) as f64,
-        DType::Q8_0 => {
-            let block = tensor.row_bytes(rest).part(i0 / 32 * tensor.nb()[0], 34);
-            let scale = f16_to_f32(u16::from_le_bytes([block.get(0), block.get(1)]));
-            f64::from(scale) * f64::from(block.get(2 + i0 % 32) as i8)
-        }
-        DType::Q4_0 | DType::Q4_1 => panic!("four-bit weights have no elements in row layout"),
+        _ => f64::from(Blocks::new(tensor, rest).get(i0 / 32)[i0 % 32]),
     }
 }
 
-/// Stores a float as F32 or F16, rounded to nearest even.
+/// Stores a float as F32, F16 or BF16, rounded to nearest even.
 ///
 /// # Panics
 /// For other types.
@@ -36,6 +30,7 @@ pub fn put(tensor: &Tensor<'_>, [i0, rest @ ..]: Index, value: f64) {
     match tensor.dtype() {
         DType::F32 => tensor.element::<f32>(i0, rest).set(0, value as f32),
         DType::F16 => tensor.element::<u16>(i0, rest).set(0, f32_to_f16(value as f32)),
+        DType::Bf16 => tensor.element::<u16>(i0, rest).set(0, f32_to_bf16(value as f32)),
         other => panic!("{} is no float destination", other.name()),
     }
 }

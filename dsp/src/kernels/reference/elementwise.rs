@@ -58,6 +58,8 @@ pub(super) fn gated(args: &OpArgs<'_>) -> Result<(), Status> {
             Opcode::Swiglu => silu(value),
             Opcode::Geglu => gelu(value),
             Opcode::GegluErf => gelu_erf(value),
+            Opcode::Reglu if value < 0.0 => 0.0,
+            Opcode::Reglu => value,
             _ => gelu_quick(value),
         };
         put(&out, index, activated * gate);

@@ -7,10 +7,13 @@ mod attention;
 mod data;
 pub mod element;
 mod elementwise;
+mod functions;
 mod get_rows;
 mod matmul;
+mod reduce;
 mod rope;
 mod row;
+mod window;
 
 use hexloom_abi::{Opcode, Status};
 
@@ -24,7 +27,9 @@ pub(super) fn run(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             elementwise::unary(args)
         }
-        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick => elementwise::gated(args),
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => {
+            elementwise::gated(args)
+        }
         Opcode::Rope => rope::rope(args),
         Opcode::SoftMax => row::soft_max(args),
         Opcode::FlashAttnExt => attention::attention(cx, args),
@@ -32,6 +37,11 @@ pub(super) fn run(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::SetRows => data::set_rows(args),
         Opcode::Cpy => data::cpy(args),
         Opcode::Argmax => row::argmax(args),
+        Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window(args),
+        Opcode::MulMatId => reduce::matmul_id(args),
+        Opcode::Sum | Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum => reduce::reduce(args),
+        Opcode::OutProd => window::out_prod(args),
+        _ if args.op.opcode.is_function() => functions::function(args),
         _ => Err(Status::Unsupported),
     }
 }

@@ -10,8 +10,9 @@ pub const FLAG_OUTPUT: i32 = 2;
 /// The node is to be computed.
 pub const FLAG_COMPUTE: i32 = 16;
 
-/// `ggml_tensor`.
+/// `ggml_tensor`. A copy with other dimensions is a view that only hexloom knows.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Tensor {
     /// Data type.
     pub dtype: u32,
@@ -89,14 +90,30 @@ ops! {
     None = 0, "NONE";
     Dup = 1, "DUP";
     Add = 2, "ADD";
+    Acc = 5, "ACC";
     Sub = 6, "SUB";
     Mul = 7, "MUL";
     Div = 8, "DIV";
+    Sqr = 9, "SQR";
+    Sqrt = 10, "SQRT";
+    Log = 11, "LOG";
+    Sin = 12, "SIN";
+    Cos = 13, "COS";
+    Sum = 14, "SUM";
+    SumRows = 15, "SUM_ROWS";
+    Cumsum = 16, "CUMSUM";
+    Mean = 17, "MEAN";
     Argmax = 18, "ARGMAX";
+    Repeat = 20, "REPEAT";
+    Concat = 22, "CONCAT";
     Norm = 24, "NORM";
     RmsNorm = 25, "RMS_NORM";
+    L2Norm = 28, "L2_NORM";
     MulMat = 29, "MUL_MAT";
+    MulMatId = 30, "MUL_MAT_ID";
+    OutProd = 31, "OUT_PROD";
     Scale = 32, "SCALE";
+    Set = 33, "SET";
     Cpy = 34, "CPY";
     Cont = 35, "CONT";
     Reshape = 36, "RESHAPE";
@@ -107,7 +124,15 @@ ops! {
     SetRows = 42, "SET_ROWS";
     SoftMax = 46, "SOFT_MAX";
     Rope = 48, "ROPE";
+    RopeBack = 49, "ROPE_BACK";
     Clamp = 50, "CLAMP";
+    Im2col = 52, "IM2COL";
+    Im2col3d = 54, "IM2COL_3D";
+    Conv2d = 56, "CONV_2D";
+    Conv3d = 57, "CONV_3D";
+    Pool1d = 60, "POOL_1D";
+    Pool2d = 61, "POOL_2D";
+    LeakyRelu = 71, "LEAKY_RELU";
     FlashAttnExt = 74, "FLASH_ATTN_EXT";
     Unary = 91, "UNARY";
     Glu = 100, "GLU";

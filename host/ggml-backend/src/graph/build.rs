@@ -1,7 +1,6 @@
 //! From ggml's nodes to a graph of hexloom's over the memory that ggml has planned.
 
 use std::collections::{HashMap, HashSet};
-use std::ptr;
 use std::sync::Arc;
 
 use hexloom::abi::inplace::can_inplace;
@@ -56,19 +55,22 @@ impl Wanted {
 
 /// Translates the nodes.
 pub(super) fn graph(session: &Session, nodes: &[&Tensor], whole: &abi::Graph) -> Result<Built, BackendError> {
-    let converted = nodes
-        .iter()
-        .map(|&node| Node::of(node).map_err(|why| refused(node, why)));
-    let converted: Vec<Node<'_>> = converted.collect::<Result<_, _>>()?;
+    let mut converted = Vec::new();
+    for &node in nodes {
+        let parts = Node::list(node).map_err(|why| refused(node, why))?;
+        // A result in parts is never what one kernel makes together with its reader.
+        let later = needed_later(node, whole) || parts.len() > 1;
+        converted.extend(parts.into_iter().map(|part| (part, later)));
+    }
     let mut build = Build {
         session,
         graph: Graph::new(),
         ids: HashMap::new(),
-        tiled: tiled_addresses(&converted),
+        tiled: tiled_addresses(converted.iter().map(|(node, _)| node)),
         wanted: HashMap::new(),
     };
-    for node in &converted {
-        build.node(node, needed_later(node.dst, whole))?;
+    for (node, needed_later) in &converted {
+        build.node(node, *needed_later)?;
     }
     Ok(Built {
         graph: build.graph,
@@ -76,17 +78,39 @@ pub(super) fn graph(session: &Session, nodes: &[&Tensor], whole: &abi::Graph) ->
     })
 }
 
+/// What two operands must share to be one tensor of the graph.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    data: usize,
+    dtype: u32,
+    ne: [i64; 4],
+    nb: [usize; 4],
+    tiled: bool,
+}
+
+impl Key {
+    fn new(tensor: &Tensor, tiled: bool) -> Self {
+        Self {
+            data: tensor.data as usize,
+            dtype: tensor.dtype,
+            ne: tensor.ne,
+            nb: tensor.nb,
+            tiled,
+        }
+    }
+}
+
 struct Build<'s> {
     session: &'s Session,
     graph: Graph,
-    ids: HashMap<(*const Tensor, bool), TensorId>,
+    ids: HashMap<Key, TensorId>,
     /// Addresses of the weights that some product of the graph wants as tiles.
     tiled: HashSet<usize>,
-    wanted: HashMap<(*const Tensor, bool), Wanted>,
+    wanted: HashMap<Key, Wanted>,
 }
 
 impl Build<'_> {
-    fn node(&mut self, node: &Node<'_>, needed_later: bool) -> Result<(), BackendError> {
+    fn node(&mut self, node: &Node, needed_later: bool) -> Result<(), BackendError> {
         let tiled = self.layouts(node)?;
         let mut srcs = Vec::new();
         for (src, &tiled) in node.srcs.iter().zip(&tiled) {
@@ -95,9 +119,9 @@ impl Build<'_> {
                 None => None,
             });
         }
-        let dst = self.tensor(node.dst, false)?;
+        let dst = self.result(&node.dst)?;
         for (idx, src) in srcs.iter_mut().enumerate() {
-            let Some((id, tensor)) = src.as_mut().zip(node.srcs[idx]) else {
+            let Some((id, tensor)) = src.as_mut().zip(node.srcs[idx].as_ref()) else {
                 continue;
             };
             if self.clashes(node, idx, tensor, tiled[idx])? {
@@ -113,16 +137,16 @@ impl Build<'_> {
     }
 
     /// Which operands are read as tiles.
-    fn layouts(&mut self, node: &Node<'_>) -> Result<Vec<bool>, BackendError> {
+    fn layouts(&mut self, node: &Node) -> Result<Vec<bool>, BackendError> {
         let mut tiled = vec![false; node.srcs.len()];
         for (idx, src) in node.srcs.iter().enumerate() {
-            let Some(src) = src.filter(|src| convert::is_quantized(src)) else {
+            let Some(src) = src.as_ref().filter(|src| convert::is_quantized(src)) else {
                 continue;
             };
             let (memory, weight) = (memory_of(src)?, weight_of(src));
             let offset = memory.offset(src)?;
             let there = self.tiled.contains(&(src.data as usize)) || memory.is_tiled(offset);
-            let with_tiles = node.op(|at, other| at == idx && ptr::eq(other, src));
+            let with_tiles = node.op(|at, _| at == idx);
             tiled[idx] = there && weight.is_some() && with_tiles.is_ok_and(|op| self.session.supports(&op).is_ok());
             let layout = match weight.filter(|_| tiled[idx]) {
                 Some(weight) => Layout::Tiles(weight),
@@ -130,9 +154,9 @@ impl Build<'_> {
             };
             self.want(src, memory, layout)?;
         }
-        if convert::is_quantized(node.dst) {
-            let layout = self.rows(node.dst)?;
-            self.want(node.dst, memory_of(node.dst)?, layout)?;
+        if convert::is_quantized(&node.dst) {
+            let layout = self.rows(&node.dst)?;
+            self.want(&node.dst, memory_of(&node.dst)?, layout)?;
         }
         Ok(tiled)
     }
@@ -146,15 +170,24 @@ impl Build<'_> {
         let offset = memory.offset(tensor)?;
         let wanted = Wanted { memory, offset, layout };
         self.wanted
-            .insert((ptr::from_ref(tensor), matches!(layout, Layout::Tiles(_))), wanted);
+            .insert(Key::new(tensor, matches!(layout, Layout::Tiles(_))), wanted);
         Ok(())
     }
 
+    /// The tensor that an operand names, as last written.
     fn tensor(&mut self, tensor: &Tensor, tiled: bool) -> Result<TensorId, BackendError> {
-        let key = (ptr::from_ref(tensor), tiled);
-        if let Some(&id) = self.ids.get(&key) {
-            return Ok(id);
+        match self.ids.get(&Key::new(tensor, tiled)) {
+            Some(&id) => Ok(id),
+            None => self.add(tensor, tiled),
         }
+    }
+
+    /// A tensor of its own for each result: ggml uses places again, and what is read later is what was written last.
+    fn result(&mut self, tensor: &Tensor) -> Result<TensorId, BackendError> {
+        self.add(tensor, false)
+    }
+
+    fn add(&mut self, tensor: &Tensor, tiled: bool) -> Result<TensorId, BackendError> {
         let memory = memory_of(tensor)?;
         let shape = convert::shape(tensor, tiled).map_err(|why| refused(tensor, why))?;
         let offset = memory.offset(tensor)?;
@@ -164,19 +197,19 @@ impl Build<'_> {
         let id = self
             .graph
             .tensor_at(&tensor.name(), shape, &memory.buffer, offset, constant)?;
-        self.ids.insert(key, id);
+        self.ids.insert(Key::new(tensor, tiled), id);
         Ok(id)
     }
 
     /// Whether the result would overwrite an operand that the kernel still needs.
-    fn clashes(&self, node: &Node<'_>, idx: usize, src: &Tensor, tiled: bool) -> Result<bool, BackendError> {
-        let shape = |tensor, tiled| convert::shape(tensor, tiled).map_err(|why| refused(node.dst, why));
-        let (from, to) = (shape(src, tiled)?, shape(node.dst, false)?);
+    fn clashes(&self, node: &Node, idx: usize, src: &Tensor, tiled: bool) -> Result<bool, BackendError> {
+        let shape = |tensor: &Tensor, tiled| convert::shape(tensor, tiled).map_err(|why| refused(&node.dst, why));
+        let (from, to) = (shape(src, tiled)?, shape(&node.dst, false)?);
         let range = |tensor: &Tensor, shape: &Shape| {
             let start = tensor.data as u64;
             start..start.saturating_add(extent(shape))
         };
-        let (read, written) = (range(src, &from), range(node.dst, &to));
+        let (read, written) = (range(src, &from), range(&node.dst, &to));
         let touch = read.start < written.end && written.start < read.end;
         let exact = from == to && read == written;
         Ok(touch && !(exact && can_inplace(node.opcode, idx)))
@@ -184,11 +217,11 @@ impl Build<'_> {
 }
 
 /// Addresses of the weights that some product multiplies by.
-fn tiled_addresses(nodes: &[Node<'_>]) -> HashSet<usize> {
-    let products = nodes.iter().filter(|node| node.wants_tiles(0));
+fn tiled_addresses<'n>(nodes: impl Iterator<Item = &'n Node>) -> HashSet<usize> {
+    let products = nodes.filter(|node| node.wants_tiles(0));
     let weights = products
-        .filter_map(|node| node.srcs[0])
-        .filter(|&src| convert::can_tile(src));
+        .filter_map(|node| node.srcs[0].as_ref())
+        .filter(|src| convert::can_tile(src));
     weights.map(|src| src.data as usize).collect()
 }
 

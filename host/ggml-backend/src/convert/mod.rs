@@ -3,10 +3,14 @@
 //! Whether the op has a kernel is not decided here: the session's own rules are asked, so that nothing is claimed that
 //! the DSP would refuse.
 
+mod parts;
+mod window;
+
 use hexloom::DType;
 use hexloom::abi::Opcode;
 use hexloom::abi::limits::{MAX_DSTS, MAX_PARAMS, MAX_SRCS};
 use hexloom::abi::op::{Op, Shape};
+use hexloom::abi::support::ROPE_BACK;
 use hexloom::abi::tile::TileLayout;
 
 use crate::abi::{self, Tensor};
@@ -17,42 +21,79 @@ pub(crate) const TYPES: &[(DType, &str)] = &[
     (DType::F16, "f16"),
     (DType::Q4_0, "q4_0"),
     (DType::Q4_1, "q4_1"),
+    (DType::Q5_0, "q5_0"),
+    (DType::Q5_1, "q5_1"),
     (DType::Q8_0, "q8_0"),
+    (DType::Q2K, "q2_K"),
+    (DType::Q3K, "q3_K"),
+    (DType::Q4K, "q4_K"),
+    (DType::Q5K, "q5_K"),
+    (DType::Q6K, "q6_K"),
+    (DType::Iq4Nl, "iq4_nl"),
+    (DType::Iq4Xs, "iq4_xs"),
     (DType::I8, "i8"),
     (DType::I32, "i32"),
     (DType::I64, "i64"),
+    (DType::Bf16, "bf16"),
+    (DType::Mxfp4, "mxfp4"),
 ];
 
 /// Kinds of `UNARY`: ggml's number and name, and the op.
 pub(crate) const UNARY_OPS: &[(u32, &str, Opcode)] = &[
+    (0, "ABS", Opcode::Abs),
+    (1, "SGN", Opcode::Sgn),
+    (2, "NEG", Opcode::Neg),
+    (3, "STEP", Opcode::Step),
+    (4, "TANH", Opcode::Tanh),
+    (5, "ELU", Opcode::Elu),
+    (6, "RELU", Opcode::Relu),
+    (7, "SIGMOID", Opcode::Sigmoid),
     (8, "GELU", Opcode::Gelu),
     (9, "GELU_QUICK", Opcode::GeluQuick),
     (10, "SILU", Opcode::Silu),
+    (11, "HARDSWISH", Opcode::HardSwish),
+    (12, "HARDSIGMOID", Opcode::HardSigmoid),
+    (13, "EXP", Opcode::Exp),
+    (14, "EXPM1", Opcode::Expm1),
+    (15, "SOFTPLUS", Opcode::Softplus),
     (16, "GELU_ERF", Opcode::GeluErf),
+    (17, "XIELU", Opcode::Xielu),
+    (18, "FLOOR", Opcode::Floor),
+    (19, "CEIL", Opcode::Ceil),
+    (20, "ROUND", Opcode::Round),
+    (21, "TRUNC", Opcode::Trunc),
 ];
 
 /// Kinds of `GLU`: ggml's number and name, and the op.
 pub(crate) const GLU_OPS: &[(u32, &str, Opcode)] = &[
+    (0, "REGLU", Opcode::Reglu),
     (1, "GEGLU", Opcode::Geglu),
     (2, "SWIGLU", Opcode::Swiglu),
     (4, "GEGLU_ERF", Opcode::GegluErf),
     (5, "GEGLU_QUICK", Opcode::GegluQuick),
 ];
 
-/// A node as hexloom would compute it.
-pub(crate) struct Node<'a> {
+/// A node as hexloom would compute it. Operands are copies: some are parts of what ggml names.
+pub(crate) struct Node {
     pub(crate) opcode: Opcode,
     pub(crate) params: [u32; MAX_PARAMS],
-    pub(crate) srcs: Vec<Option<&'a Tensor>>,
-    pub(crate) dst: &'a Tensor,
+    pub(crate) srcs: Vec<Option<Tensor>>,
+    pub(crate) dst: Tensor,
 }
 
 /// Why a node has no op, in words that follow its name.
 pub(crate) type Why = &'static str;
 
-impl<'a> Node<'a> {
-    /// The node of a tensor that is computed.
-    pub(crate) fn of(tensor: &'a Tensor) -> Result<Self, Why> {
+impl Node {
+    /// The nodes of a tensor that is computed: one, or for ops that only move data a few copies.
+    pub(crate) fn list(tensor: &Tensor) -> Result<Vec<Self>, Why> {
+        match parts::nodes(tensor) {
+            Some(nodes) => nodes,
+            None => Ok(vec![Self::of(tensor)?]),
+        }
+    }
+
+    fn of(tensor: &Tensor) -> Result<Self, Why> {
         let given = tensor.op_params.map(i32::cast_unsigned);
         let first = |n: usize| {
             let mut params = [0; MAX_PARAMS];
@@ -65,6 +106,9 @@ impl<'a> Node<'a> {
                 .map(|&(.., opcode)| opcode)
                 .ok_or("hexloom has no kernel for this kind")
         };
+        if let Some(node) = window::node(tensor) {
+            return node;
+        }
         let (opcode, params, n_srcs) = match tensor.op().ok_or("hexloom does not know the op")? {
             abi::Op::Add => (Opcode::Add, first(0), 2),
             abi::Op::Sub => (Opcode::Sub, first(0), 2),
@@ -75,17 +119,35 @@ impl<'a> Node<'a> {
             abi::Op::RmsNorm => (Opcode::RmsNorm, first(1), 1),
             abi::Op::Scale => (Opcode::Scale, first(2), 1),
             abi::Op::Clamp => (Opcode::Clamp, first(2), 1),
-            abi::Op::Unary => (kind(UNARY_OPS)?, first(0), 1),
+            abi::Op::Unary => {
+                // The kind stands before the kind's own parameters.
+                let mut params = first(0);
+                params[..4].copy_from_slice(&given[1..5]);
+                (kind(UNARY_OPS)?, params, 1)
+            }
+            abi::Op::Sqr => (Opcode::Sqr, first(0), 1),
+            abi::Op::Sqrt => (Opcode::Sqrt, first(0), 1),
+            abi::Op::Log => (Opcode::Log, first(0), 1),
+            abi::Op::Sin => (Opcode::Sin, first(0), 1),
+            abi::Op::Cos => (Opcode::Cos, first(0), 1),
+            abi::Op::LeakyRelu => (Opcode::LeakyRelu, first(1), 1),
+            abi::Op::MulMatId => (Opcode::MulMatId, first(0), 3),
+            abi::Op::Sum => (Opcode::Sum, first(0), 1),
+            abi::Op::SumRows => (Opcode::SumRows, first(0), 1),
+            abi::Op::Mean => (Opcode::Mean, first(0), 1),
+            abi::Op::L2Norm => (Opcode::L2Norm, first(1), 1),
+            abi::Op::Cumsum => (Opcode::Cumsum, first(0), 1),
+            abi::Op::OutProd => (Opcode::OutProd, first(0), 2),
             abi::Op::Glu => {
                 let mut params = first(0);
                 params[0] = given[1];
                 (kind(GLU_OPS)?, params, 2)
             }
-            abi::Op::Rope => {
-                if given[15] != 0 {
-                    return Err("rotates elements that are not the first of a row");
-                }
-                (Opcode::Rope, first(11), 3)
+            op @ (abi::Op::Rope | abi::Op::RopeBack) => {
+                let mut params = first(11);
+                params[3] = if op == abi::Op::RopeBack { ROPE_BACK } else { 0 };
+                params[15] = given[15];
+                (Opcode::Rope, params, 3)
             }
             abi::Op::SoftMax => (Opcode::SoftMax, first(2), 3),
             abi::Op::FlashAttnExt => (Opcode::FlashAttnExt, first(3), 5),
@@ -93,6 +155,16 @@ impl<'a> Node<'a> {
             abi::Op::SetRows => (Opcode::SetRows, first(0), 2),
             abi::Op::Cpy | abi::Op::Cont | abi::Op::Dup => (Opcode::Cpy, first(0), 1),
             abi::Op::Argmax => (Opcode::Argmax, first(0), 1),
+            abi::Op::Im2col
+            | abi::Op::Im2col3d
+            | abi::Op::Conv2d
+            | abi::Op::Conv3d
+            | abi::Op::Pool1d
+            | abi::Op::Pool2d
+            | abi::Op::Concat
+            | abi::Op::Set
+            | abi::Op::Acc
+            | abi::Op::Repeat => return Err("has a form that hexloom does not know"),
             abi::Op::None | abi::Op::View | abi::Op::Reshape | abi::Op::Permute | abi::Op::Transpose => {
                 return Err("computes nothing");
             }
@@ -100,8 +172,8 @@ impl<'a> Node<'a> {
         Ok(Self {
             opcode,
             params,
-            srcs: (0..n_srcs).map(|idx| tensor.src(idx)).collect(),
-            dst: tensor,
+            srcs: (0..n_srcs).map(|idx| tensor.src(idx).copied()).collect(),
+            dst: *tensor,
         })
     }
 
@@ -114,9 +186,9 @@ impl<'a> Node<'a> {
             dsts: [None; MAX_DSTS],
         };
         for (idx, (to, src)) in op.srcs.iter_mut().zip(&self.srcs).enumerate() {
-            *to = src.map(|src| shape(src, tiled(idx, src))).transpose()?;
+            *to = src.as_ref().map(|src| shape(src, tiled(idx, src))).transpose()?;
         }
-        op.dsts[0] = Some(shape(self.dst, false)?);
+        op.dsts[0] = Some(shape(&self.dst, false)?);
         Ok(op)
     }
 
@@ -146,6 +218,12 @@ pub(crate) fn shape(tensor: &Tensor, tiled: bool) -> Result<Shape, Why> {
         nb
     };
     Ok(Shape { dtype, tiled, ne, nb })
+}
+
+/// Elements of a block of a tensor's type.
+fn block_elems(tensor: &Tensor) -> Option<i64> {
+    let (dtype, _) = TYPES.iter().find(|(dtype, _)| dtype.number() == tensor.dtype)?;
+    i64::try_from(dtype.block_elems()).ok()
 }
 
 /// Whether a tensor's values come in blocks with a scale.
