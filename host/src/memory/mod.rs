@@ -8,3 +8,4 @@ pub mod compute;
 pub mod layout;
 
 pub use buffer::Buffer;
+pub(crate) use buffer::BufferKind;

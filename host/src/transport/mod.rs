@@ -243,7 +243,11 @@ impl SharedMemory {
         unsafe { std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len()) };
     }
 
-    fn address(&self, offset: u64, len: usize) -> *mut u8 {
+    /// Address of `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// When the range leaves the allocation.
+    pub(crate) fn address(&self, offset: u64, len: usize) -> *mut u8 {
         let end = offset.checked_add(len as u64);
         assert!(
             end.is_some_and(|end| end <= self.bytes),
