@@ -124,10 +124,11 @@ fn every_thread_hears_of_it() {
     let faults = FaultPlan::default();
     let session = open_faulty(&faults, options());
     faults.add(20, 0, FaultKind::Die);
+    // Prepared before any thread runs: a slow thread would find the session lost already.
+    let chains: Vec<Chain> = (0..3).map(|_| Chain::new(&session, 2)).collect();
     std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let mut chain = Chain::new(&session, 2);
+        for mut chain in chains {
+            scope.spawn(move || {
                 let error = (0..1000).find_map(|run| chain.run(run as f32).err());
                 assert!(error.expect("the session is lost").is_lost());
             });

@@ -108,8 +108,20 @@ impl Encoded {
         self.patchable.get(&id).copied().map(usize::from)
     }
 
-    /// Replaces one tensor descriptor, here and in the slot.
-    pub(crate) fn patch(&mut self, slot: &mut Slot, idx: usize, tensor: &TensorRef) {
+    /// Replaces one parameter of an op, here alone.
+    pub(crate) fn set_param(&mut self, op_idx: usize, param: usize, value: u32) {
+        self.ops[op_idx].params[param] = value;
+    }
+
+    /// Writes one parameter of an op into the slot alone: one that is new on every run.
+    pub(crate) fn write_param(&self, slot: &mut Slot, op_idx: usize, param: usize, value: u32) {
+        let op = self.layout.ops_offset + (op_idx * size_of::<OpDesc>()) as u64;
+        let at = std::mem::offset_of!(OpDesc, params) + param * size_of::<u32>();
+        slot.write(op + at as u64, &value.to_le_bytes());
+    }
+
+    /// Replaces one tensor descriptor, here and in the slots.
+    pub(crate) fn patch(&mut self, slots: &mut [Slot], idx: usize, tensor: &TensorRef) {
         let buffer_idx = self.tensors[idx].buffer_idx;
         let desc = TensorDesc {
             buffer_idx,
@@ -117,7 +129,9 @@ impl Encoded {
         };
         self.tensors[idx] = desc;
         let offset = self.layout.tensors_offset + (idx * size_of::<TensorDesc>()) as u64;
-        slot.write(offset, desc.as_bytes());
+        for slot in slots {
+            slot.write(offset, desc.as_bytes());
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod build;
 mod fuse;
+mod sync;
 
 use hexloom_abi::limits::{MAX_DSTS, MAX_PARAMS, MAX_SRCS};
 use hexloom_abi::op::{Op, Shape};
@@ -14,8 +15,11 @@ use hexloom_abi::{DType, Opcode, support};
 
 use crate::error::{GraphError, refusal_text};
 use crate::memory::Buffer;
+use crate::session::Event;
 
 pub use build::{AttentionParams, RopeParams};
+pub use sync::Reduction;
+pub(crate) use sync::{Sync, slots_shape};
 
 /// A tensor of one graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -46,6 +50,8 @@ pub(crate) enum Storage {
     Placed { buffer: Buffer, offset: u64 },
     /// Bytes of another tensor.
     View { of: TensorId, offset: u64 },
+    /// The fence slot of an event.
+    Fence(Event),
 }
 
 /// What a tensor is to the graph's user.
@@ -68,6 +74,8 @@ pub(crate) struct Node {
     pub(crate) params: [u32; MAX_PARAMS],
     pub(crate) srcs: Vec<Option<TensorId>>,
     pub(crate) dsts: Vec<TensorId>,
+    /// Where the numbers of each run come from, for ops that order sessions.
+    pub(crate) sync: Option<Sync>,
 }
 
 impl Graph {
@@ -185,16 +193,21 @@ impl Graph {
         srcs: Vec<Option<TensorId>>,
         dsts: Vec<TensorId>,
     ) -> Result<(), GraphError> {
-        let node = Node {
+        self.checked(Node {
             name: name.to_owned(),
             opcode,
             params,
             srcs,
             dsts,
-        };
+            sync: None,
+        })
+    }
+
+    /// Adds a node that a kernel takes.
+    fn checked(&mut self, node: Node) -> Result<(), GraphError> {
         support::check(&self.node_op(&node)).map_err(|refusal| GraphError::Unsupported {
-            op: opcode,
-            name: name.to_owned(),
+            op: node.opcode,
+            name: node.name.clone(),
             what: format!("{}; {}", refusal_text(&refusal), self.operand_text(&node)),
         })?;
         self.nodes.push(node);

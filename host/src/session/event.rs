@@ -36,14 +36,6 @@ struct Place {
     promised: u32,
 }
 
-/// Where a fence slot lies, and in which connection of its session.
-#[derive(Clone)]
-pub(crate) struct FencePlace {
-    pub(crate) buffer: Buffer,
-    pub(crate) offset: u64,
-    pub(crate) epoch: u64,
-}
-
 impl Event {
     pub(crate) fn new(session: &Session, name: &str) -> Result<Self, SubmitError> {
         Ok(Self {
@@ -102,18 +94,14 @@ impl Event {
         Ok(())
     }
 
-    /// Where its slot lies now: a new one after its session was opened again.
-    pub(crate) fn place(&self) -> Result<FencePlace, SubmitError> {
+    /// Buffer and byte offset of its slot: a new one after its session was opened again.
+    pub(crate) fn place(&self) -> Result<(Buffer, u64), SubmitError> {
         let epoch = self.inner.session.links()?.epoch();
         let mut place = self.lock();
         if place.epoch != epoch {
             *place = Place::new(&self.inner.session)?;
         }
-        Ok(FencePlace {
-            buffer: place.run.buffer().clone(),
-            offset: place.run.offset(0),
-            epoch: place.epoch,
-        })
+        Ok((place.run.buffer().clone(), place.run.offset(0)))
     }
 
     /// The connection of its session that the slot belongs to.
@@ -127,6 +115,13 @@ impl Event {
         place.promised = next_seq(place.promised);
         place.run.promise(0, place.promised);
         place.promised
+    }
+
+    /// Promises a number that the caller counts.
+    pub(crate) fn promise_number(&self, seq: u32) {
+        let mut place = self.lock();
+        place.promised = seq;
+        place.run.promise(0, seq);
     }
 
     /// The number promised last; 0 when none was, which every slot has reached.

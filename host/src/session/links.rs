@@ -4,17 +4,39 @@
 //! goes to all of them, to the leader last, so that no member is waited for that has nothing to do yet.
 
 use std::cmp::Reverse;
-use std::sync::Weak;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-use super::{Link, SessionOptions, Shared};
-use crate::error::{MapError, OpenError};
+use super::{FenceRun, Link, SessionOptions, Shared, Slot};
+use crate::error::{MapError, OpenError, SubmitError};
 use crate::memory::Buffer;
 use crate::transport::{HwInfo, SessionAt, Transport};
 
 /// The connections of a session, its leader first; never empty.
 pub(crate) struct Links {
     links: Vec<Link>,
+    group: Option<Group>,
     epoch: u64,
+}
+
+/// What the members of a group meet at.
+struct Group {
+    /// A slot of the leader's pinned buffer for each member.
+    barriers: FenceRun,
+    /// Number that every barrier so far has passed.
+    passed: Mutex<u32>,
+}
+
+/// The right to send one batch to all members: batches reach them all in the same order.
+pub(crate) struct GroupBatch<'a> {
+    _order: MutexGuard<'a, u32>,
+    base_seq: u32,
+}
+
+impl GroupBatch<'_> {
+    /// Number that all barriers of earlier batches have passed.
+    pub(crate) fn base_seq(&self) -> u32 {
+        self.base_seq
+    }
 }
 
 impl Links {
@@ -31,7 +53,53 @@ impl Links {
                 lead: options.at,
             });
         }
-        Ok(Self { links, epoch })
+        let barriers = match links.len() {
+            1 => None,
+            n => Some(links[0].take_fences(n as u32).map_err(|_| OpenError::Option {
+                option: "n_fences",
+                value: options.n_fences.into(),
+                allowed: format!("{n} or more, one for each core of the group"),
+            })?),
+        };
+        let group = barriers.map(|barriers| Group {
+            barriers,
+            passed: Mutex::new(0),
+        });
+        Ok(Self { links, group, epoch })
+    }
+
+    /// Where the group's barrier slots lie; `None` for a single connection.
+    pub(crate) fn group_place(&self) -> Option<(Buffer, u64)> {
+        let barriers = &self.group.as_ref()?.barriers;
+        Some((barriers.buffer().clone(), barriers.offset(0)))
+    }
+
+    /// Makes a batch of `n_ops` ops the next of the group; `None` for a single connection.
+    pub(crate) fn next_in_group(&self, n_ops: usize) -> Option<GroupBatch<'_>> {
+        let group = self.group.as_ref()?;
+        let mut passed = group.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let base_seq = *passed;
+        *passed = base_seq.wrapping_add(n_ops as u32);
+        Some(GroupBatch {
+            _order: passed,
+            base_seq,
+        })
+    }
+
+    /// Takes free queue slots for `n` batches, or none: for each batch one on every connection.
+    pub(crate) fn take_slots(&self, n: usize) -> Result<Vec<Vec<Slot>>, SubmitError> {
+        let mut batches: Vec<Vec<Slot>> = (0..n).map(|_| Vec::with_capacity(self.links.len())).collect();
+        for link in &self.links {
+            for (batch, slot) in batches.iter_mut().zip(link.take_slots(n)?) {
+                batch.push(slot);
+            }
+        }
+        Ok(batches)
+    }
+
+    /// Whether slots lie in the pinned buffers of these connections.
+    pub(crate) fn own(&self, slots: &[Slot]) -> bool {
+        slots.len() == self.links.len() && self.links.iter().zip(slots).all(|(link, slot)| link.owns(slot))
     }
 
     /// The connection that leads.
@@ -73,7 +141,12 @@ impl Links {
     ) -> Result<(), MapError> {
         let mut missing: Vec<(&Buffer, &Link)> = Vec::new();
         for link in &self.links {
-            missing.extend(buffers.clone().filter(|buffer| link.lacks(buffer)).map(|buffer| (buffer, link)));
+            missing.extend(
+                buffers
+                    .clone()
+                    .filter(|buffer| link.lacks(buffer))
+                    .map(|buffer| (buffer, link)),
+            );
         }
         missing.sort_by_key(|(buffer, link)| (Reverse(buffer.memory().bytes()), buffer.fd(), link.at()));
         missing.dedup_by_key(|(buffer, link)| (buffer.fd(), link.at()));

@@ -29,7 +29,7 @@ use crate::prepared::PreparedGraph;
 use crate::transport::{HwInfo, Transport};
 
 pub use event::Event;
-pub(crate) use link::Link;
+use link::Link;
 pub(crate) use links::Links;
 pub use options::{MatrixUnit, SessionOptions};
 pub(crate) use pinned::{FenceRun, Slot};
@@ -182,7 +182,9 @@ impl Session {
     /// Nanoseconds spent inside transport calls that send and receive batches, since the session was opened.
     pub fn transport_ns(&self) -> u64 {
         let links = self.links();
-        links.map_or(0, |links| links.all().iter().map(|link| link.queue().transport_ns()).sum())
+        links.map_or(0, |links| {
+            links.all().iter().map(|link| link.queue().transport_ns()).sum()
+        })
     }
 
     pub(crate) fn links(&self) -> Result<Arc<Links>, SubmitError> {
@@ -191,6 +193,11 @@ impl Session {
             State::Lost(lost) => Err(lost.clone().into()),
             State::Closed => Err(SubmitError::Closed),
         }
+    }
+
+    /// Rises with every re-opening.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.shared.epoch.load(Ordering::Relaxed)
     }
 
     pub(crate) fn downgrade(&self) -> Weak<Shared> {

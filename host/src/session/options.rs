@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hexloom_abi::layout::{BlockCounts, BlockLayout};
 use hexloom_abi::fence::MAX_MEMBERS;
+use hexloom_abi::layout::{BlockCounts, BlockLayout};
 use hexloom_abi::limits::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS, MAX_TRACE_RECORDS};
 
 use crate::device::Device;
@@ -101,15 +101,26 @@ impl SessionOptions {
                 allowed: format!("{low} to {high}"),
             })
         };
-        let cores: Vec<u32> = std::iter::once(self.at.core).chain(self.more_cores.iter().copied()).collect();
-        if let Some((_, &core)) = cores.iter().enumerate().find(|&(idx, core)| cores[..idx].contains(core)) {
+        let cores: Vec<u32> = std::iter::once(self.at.core)
+            .chain(self.more_cores.iter().copied())
+            .collect();
+        if let Some((_, &core)) = cores
+            .iter()
+            .enumerate()
+            .find(|&(idx, core)| cores[..idx].contains(core))
+        {
             return Err(OpenError::Option {
                 option: "more_cores",
                 value: core.into(),
                 allowed: "every core once".to_owned(),
             });
         }
-        within("more_cores", self.more_cores.len() as u64, 0, u64::from(MAX_MEMBERS) - 1)?;
+        within(
+            "more_cores",
+            self.more_cores.len() as u64,
+            0,
+            u64::from(MAX_MEMBERS) - 1,
+        )?;
         within("n_threads", self.n_threads.into(), 0, MAX_THREADS.into())?;
         within("n_slots", self.n_slots.into(), 1, 1024)?;
         within("batch_ops", self.batch_ops.into(), 1, MAX_OPS.into())?;

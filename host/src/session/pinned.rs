@@ -8,9 +8,9 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hexloom_abi::fence::seq_reached;
 use hexloom_abi::layout::align_up;
 use hexloom_abi::limits::{FENCE_SLOT_BYTES, LINE_BYTES};
-use hexloom_abi::fence::seq_reached;
 use hexloom_abi::{FenceSlot, Status, StatusCode};
 use zerocopy::IntoBytes;
 
@@ -149,7 +149,11 @@ impl Pinned {
         ];
         words.map(|word| {
             let at = word as u64;
-            let word = self.buffer.memory().address(offset + at, size_of::<u32>()).cast::<u32>();
+            let word = self
+                .buffer
+                .memory()
+                .address(offset + at, size_of::<u32>())
+                .cast::<u32>();
             // SAFETY: `address` has found the word inside the allocation, which lives as long as `self`; it is aligned,
             // slots starting on 128-byte lines of page-aligned memory; both sides access it atomically.
             unsafe { AtomicU32::from_ptr(word) }
