@@ -300,6 +300,17 @@ impl RunError {
     }
 }
 
+impl RunError {
+    /// Whether it only tells that another session, which this one waited for, has failed.
+    pub fn is_from_peer(&self) -> bool {
+        match self {
+            Self::Wait(WaitError::Failed { status, .. }) => *status == Status::PeerFailed,
+            Self::Wait(WaitError::Peer { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
 impl From<LostError> for RunError {
     fn from(lost: LostError) -> Self {
         Self::Wait(WaitError::Lost(lost))
