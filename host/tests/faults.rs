@@ -123,6 +123,8 @@ fn a_death_noticed_while_sending_is_put_where_it_was() {
 fn every_thread_hears_of_it() {
     let faults = FaultPlan::default();
     let session = open_faulty(&faults, options());
+    // Prepared before any thread runs, because a lost session prepares nothing.
+    let chains = [(); 3].map(|()| Chain::new(&session, 2));
     faults.add(20, 0, FaultKind::Die);
     // Prepared before any thread runs: a slow thread would find the session lost already.
     let chains: Vec<Chain> = (0..3).map(|_| Chain::new(&session, 2)).collect();

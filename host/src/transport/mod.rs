@@ -7,6 +7,7 @@
 //! - once a connection has answered [`TransportError::Dead`], every later call does so too, except the calls that give
 //!   things back, which succeed.
 
+pub mod aee;
 #[cfg(target_os = "linux")]
 pub mod memfd;
 

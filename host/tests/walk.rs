@@ -1,0 +1,258 @@
+//! One life of a session, with each of its calls failed in turn: the platform refuses it, it never answers, or the DSP
+//! process dies at it. Each time a typed error or success comes out, everything is given back, and the next session on
+//! the same transport works.
+
+mod session_support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hexloom::transport::aee;
+use hexloom::{DType, Graph, RunError, Session, SessionOptions};
+use hexloom_sim::{Call, CallFault, CallName, Counts, FaultPlan, Harsh, SimOptions, SimTransport};
+use session_support::{bytes, options};
+
+/// Elements of each tensor.
+const LEN: u32 = 64;
+
+fn transport(faults: &FaultPlan, harsh: Harsh) -> Arc<SimTransport> {
+    Arc::new(SimTransport::new(SimOptions {
+        n_threads: 2,
+        scratch_bytes: 256 << 10,
+        call_timeout: Duration::from_millis(400),
+        faults: faults.clone(),
+        harsh,
+        ..SimOptions::default()
+    }))
+}
+
+fn walk_options() -> SessionOptions {
+    SessionOptions {
+        deadline: Duration::from_millis(300),
+        ..options()
+    }
+}
+
+/// Opens, allocates, runs a graph twice, shares a buffer with a second graph, frees buffers, closes.
+fn life(transport: &Arc<SimTransport>) -> Result<(), String> {
+    let session = Session::open(Arc::clone(transport) as _, walk_options()).map_err(|error| error.to_string())?;
+    let lived = run_graphs(&session);
+    session.close();
+    lived
+}
+
+fn run_graphs(session: &Session) -> Result<(), String> {
+    let text = |error: RunError| error.to_string();
+    let shared = session.alloc("shared", 1 << 14).map_err(|error| error.to_string())?;
+    let freed = session.alloc("freed", 1 << 13).map_err(|error| error.to_string())?;
+    for (buffer, value) in [(&shared, 1.0), (&freed, 2.0)] {
+        buffer.write(0, &bytes(&[value; LEN as usize])).expect("inside");
+    }
+    let ne = [LEN, 1, 1, 1];
+    let mut graph = Graph::new();
+    let a = graph.placed("a", DType::F32, ne, &shared, 0).expect("a fits");
+    let b = graph.placed("b", DType::F32, ne, &freed, 0).expect("b fits");
+    let sum = graph.add("sum", a, b).expect("ADD is supported");
+    graph.output(sum);
+    let mut prepared = session
+        .prepare("sum", graph)
+        .map_err(|error| text(RunError::Submit(error)))?;
+    for _ in 0..2 {
+        prepared.run().map_err(text)?;
+        assert_eq!(prepared.floats(sum).expect("dense"), [3.0; LEN as usize]);
+    }
+    drop(prepared);
+    drop(freed);
+    let mut graph = Graph::new();
+    let a = graph.placed("a", DType::F32, ne, &shared, 0).expect("a fits");
+    let twice = graph.scale("twice", a, 2.0, 0.0).expect("SCALE is supported");
+    graph.output(twice);
+    let prepared = session.run("twice", graph).map_err(text)?;
+    assert_eq!(prepared.floats(twice).expect("dense"), [2.0; LEN as usize]);
+    Ok(())
+}
+
+/// What must hold after each life.
+fn check_end(transport: &Arc<SimTransport>, what: &str) {
+    assert_eq!(transport.counts(), Counts::default(), "{what}");
+    assert_eq!(transport.breaches(), [""; 0], "{what}");
+}
+
+#[test]
+fn every_call_fails_in_turn() {
+    let faults = FaultPlan::default();
+    let counted = transport(&faults, Harsh::default());
+    counted.log_calls(true);
+    life(&counted).expect("without a fault it works");
+    let calls = counted.calls();
+    let n_calls = counted.n_calls();
+    check_end(&counted, "without a fault");
+    for name in [
+        CallName::Alloc,
+        CallName::Open,
+        CallName::HwInfo,
+        CallName::Map,
+        CallName::Unmap,
+        CallName::CreateQueue,
+        CallName::Start,
+        CallName::Stop,
+        CallName::Forget,
+        CallName::Write,
+        CallName::Read,
+        CallName::Close,
+        CallName::DspMap,
+        CallName::DspUnmap,
+        CallName::DspThread,
+    ] {
+        assert!(calls.iter().any(|call| call.name == name), "{name:?} is not walked");
+    }
+    let kinds = [CallFault::Code(aee::EFAILED), CallFault::Timeout, CallFault::Death];
+    let mut failed = [0; 3];
+    for (kind, failed) in kinds.into_iter().zip(&mut failed) {
+        for n in 1..=n_calls {
+            let transport = transport(&faults, Harsh::default());
+            transport.log_calls(true);
+            faults.fail_call(n, kind);
+            let lived = life(&transport);
+            let met = transport.calls().into_iter().find(|call| call.fault.is_some());
+            let what = format!("{kind:?} at call {n} of {n_calls}, {met:?}: {lived:?}");
+            assert!(met.is_some() || !faults.is_spent(), "{what}");
+            faults.clear();
+            *failed += u64::from(lived.is_err());
+            check_end(&transport, &what);
+            life(&transport).unwrap_or_else(|error| panic!("{what}; then: {error}"));
+            check_end(&transport, &what);
+        }
+    }
+    // Most deaths and silences are noticed; a map that fails is tried again, and giving back cannot fail.
+    assert!(
+        failed[0] >= 8 && failed[1] >= 8 && failed[2] >= n_calls / 3,
+        "{failed:?} of {n_calls}"
+    );
+}
+
+/// Two sessions at two places and one of them lost: the other goes on.
+#[test]
+fn a_death_is_a_matter_of_one_session() {
+    let faults = FaultPlan::default();
+    let transport = transport(&faults, Harsh::default());
+    let other = SessionOptions {
+        at: hexloom::transport::SessionAt { core: 0, session: 1 },
+        ..walk_options()
+    };
+    let other = Session::open(Arc::clone(&transport) as _, other).expect("the second place is free");
+    for n in 1..=8 {
+        faults.fail_call(transport.n_calls() + n, CallFault::Death);
+        let lived = life(&transport);
+        assert!(faults.is_spent(), "call {n}: {lived:?}");
+        // The first call, the opening, is one of the transport: a death there is a restart of all.
+        match run_graphs(&other) {
+            Ok(()) => assert!(n > 1),
+            Err(error) => {
+                assert!(n == 1 || n == 3, "call {n}: {error}");
+                other.reopen().expect("it opens again");
+            }
+        }
+    }
+    run_graphs(&other).expect("the other session works");
+    other.close();
+    check_end(&transport, "at the end");
+}
+
+fn positions(calls: &[Call], name: CallName) -> Vec<(usize, Option<u32>)> {
+    let named = calls.iter().enumerate().filter(|(_, call)| call.name == name);
+    named.map(|(idx, call)| (idx, call.fd)).collect()
+}
+
+/// The documented order of start and stop.
+#[test]
+fn start_and_stop_keep_their_order() {
+    let transport = transport(&FaultPlan::default(), Harsh::default());
+    transport.log_calls(true);
+    life(&transport).expect("it works");
+    let calls = transport.calls();
+    let first = |name| positions(&calls, name)[0].0;
+    let starting = [
+        CallName::Open,
+        CallName::HwInfo,
+        CallName::Alloc,
+        CallName::Map,
+        CallName::CreateQueue,
+        CallName::Start,
+        CallName::DspThread,
+        CallName::Write,
+    ];
+    assert!(starting.map(first).is_sorted(), "{calls:?}");
+    let (stop, close) = (first(CallName::Stop), first(CallName::Close));
+    let unmaps = positions(&calls, CallName::Unmap);
+    let releases = positions(&calls, CallName::Release);
+    let forgets = positions(&calls, CallName::Forget);
+    assert!(!unmaps.is_empty() && unmaps.iter().all(|&(idx, _)| idx < close));
+    for &(idx, fd) in &unmaps {
+        // What goes while the session runs is forgotten on the DSP side first; what goes at the end, after the stop.
+        let forgotten = forgets.iter().any(|&(at, forgotten)| forgotten == fd && at < idx);
+        assert!(forgotten || idx > stop, "unmap at {idx}: {calls:?}");
+        // Every descriptor is closed after its unmap.
+        assert!(
+            releases.iter().any(|&(at, released)| released == fd && at > idx),
+            "{calls:?}"
+        );
+    }
+    // On the DSP side, too, everything is unmapped, before the host unmaps it.
+    for (at, fd) in positions(&calls, CallName::DspMap) {
+        let gone = positions(&calls, CallName::DspUnmap)
+            .into_iter()
+            .find(|&(gone, unmapped)| unmapped == fd && gone > at);
+        let gone = gone.expect("the DSP side unmaps").0;
+        assert!(
+            unmaps.iter().any(|&(idx, unmapped)| unmapped == fd && idx > gone),
+            "{calls:?}"
+        );
+    }
+    assert!(positions(&calls, CallName::Close).len() == 1 && stop < close);
+}
+
+/// A peer that takes nothing: the reply, or the room for a request, does not come in time.
+#[test]
+fn a_peer_that_never_takes_a_packet() {
+    for room in [0, 1] {
+        let faults = FaultPlan::default();
+        let transport = transport(&faults, Harsh::default());
+        faults.deafen(walk_options().at, room);
+        let session = Session::open(Arc::clone(&transport) as _, walk_options()).expect("it opens");
+        let error = run_graphs(&session).unwrap_err();
+        assert!(error.contains("no reply within 300ms"), "{error}");
+        session.close();
+        drop(session);
+        check_end(&transport, &format!("room for {room}"));
+        life(&transport).expect("the next one works");
+        check_end(&transport, "at the end");
+    }
+}
+
+/// The same walk's life on a machine that is as harsh as it gets, for several seeds.
+#[test]
+fn a_harsh_life() {
+    for seed in 0..12 {
+        let transport = transport(&FaultPlan::default(), Harsh::all(seed));
+        for _ in 0..4 {
+            life(&transport).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            check_end(&transport, &format!("seed {seed}"));
+        }
+    }
+}
+
+/// A restart of the whole DSP loses a session, which opens again.
+#[test]
+fn a_restart_of_the_dsp() {
+    let transport = transport(&FaultPlan::default(), Harsh::default());
+    let session = Session::open(Arc::clone(&transport) as _, walk_options()).expect("it opens");
+    run_graphs(&session).expect("it works");
+    transport.restart();
+    let error = run_graphs(&session).unwrap_err();
+    assert!(error.contains("restarted"), "{error}");
+    session.reopen().expect("it opens again");
+    run_graphs(&session).expect("it works again");
+    session.close();
+    check_end(&transport, "at the end");
+}
