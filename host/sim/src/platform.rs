@@ -98,21 +98,18 @@ impl Platform for SimPlatform {
         if buffer.bytes > bytes {
             return Err(Status::MapFailed);
         }
-        let place = lock(&self.window).place(buffer.bytes).ok_or(Status::MapFailed)?;
+        let place = lock(&self.window).place(buffer.bytes).ok_or(Status::WindowFull)?;
         let Ok(mapping) = DspMapping::new(&fd, buffer.bytes) else {
             lock(&self.window).free(place);
             return Err(Status::MapFailed);
         };
-        let mapped = Mapped {
-            address: mapping.address(),
-            bytes: mapping.bytes(),
-        };
+        let mapped = Mapped::window(mapping.address(), mapping.bytes());
         self.regions.insert(mapping, place);
         Ok(mapped)
     }
 
     fn unmap(&self, _fd: u32, mapped: Mapped) {
-        if let Some(place) = self.regions.remove(mapped.address) {
+        if let Some(place) = mapped.address().and_then(|address| self.regions.remove(address)) {
             lock(&self.window).free(place);
         }
     }
@@ -140,6 +137,10 @@ impl Platform for SimPlatform {
         };
         // Every outcome (woken, changed, timed out, interrupted) means: look again.
         let _ = futex::wait(word, futex::Flags::PRIVATE, expected, Some(&timeout));
+    }
+
+    fn relax(&self) {
+        std::thread::yield_now();
     }
 
     fn wake(&self, word: &AtomicU32) {
