@@ -104,17 +104,16 @@ impl Platform for SimPlatform {
         let grant = self.process.grant(buffer)?;
         let mapping = DspMapping::new(grant, self.process.options.harsh.incoherent);
         let mapping = mapping.map_err(|_| Status::MapFailed)?;
-        let mapped = Mapped {
-            address: mapping.address(),
-            bytes: mapping.bytes(),
-        };
+        let mapped = Mapped::window(mapping.address(), mapping.bytes());
         self.regions.insert(mapping);
         Ok(mapped)
     }
 
     fn unmap(&self, fd: u32, mapped: Mapped) {
-        if self.process.enter_on_dsp(CallName::DspUnmap, fd) {
-            self.regions.remove(mapped.address);
+        if self.process.enter_on_dsp(CallName::DspUnmap, fd)
+            && let Some(address) = mapped.address()
+        {
+            self.regions.remove(address);
         }
     }
 
@@ -149,6 +148,10 @@ impl Platform for SimPlatform {
         };
         // Every outcome (woken, changed, timed out, interrupted) means: look again.
         let _ = futex::wait(word, futex::Flags::PRIVATE, expected, Some(&timeout));
+    }
+
+    fn relax(&self) {
+        std::thread::yield_now();
     }
 
     fn wake(&self, word: &AtomicU32) {
