@@ -372,6 +372,10 @@ pub enum ModelError {
     #[error(transparent)]
     Graph(#[from] hexloom::GraphError),
 
+    /// A weight or the cache can never be mapped.
+    #[error(transparent)]
+    Plan(#[from] hexloom::plan::buffers::BufferPlanError),
+
     /// Shared memory could not be had or made visible.
     #[error(transparent)]
     Map(#[from] hexloom::MapError),

@@ -21,6 +21,7 @@ use hexloom_abi::{scratch, support};
 use crate::error::{LostError, MapError, OpenError, RunError, SubmitError};
 use crate::graph::Graph;
 use crate::memory::Buffer;
+use crate::plan::buffers::BufferLimits;
 use crate::prepared::PreparedGraph;
 use crate::transport::{HwInfo, Transport};
 
@@ -141,6 +142,16 @@ impl Session {
     /// Bytes of the queue-and-fence buffer, which is mapped as long as the session is open.
     pub fn pinned_bytes(&self) -> u64 {
         self.link().map_or(0, |link| link.pinned_bytes())
+    }
+
+    /// What buffers for weights and caches can be in this session.
+    pub fn buffer_limits(&self) -> BufferLimits {
+        let window_bytes = match self.shared.options.window_bytes {
+            0 => self.shared.hw.window_bytes,
+            bytes => bytes.min(self.shared.hw.window_bytes),
+        };
+        let budget_bytes = window_bytes.saturating_sub(self.pinned_bytes());
+        BufferLimits::new(self.shared.hw.arch, budget_bytes).with_cap(self.shared.options.buffer_bytes_max)
     }
 
     /// Nanoseconds spent inside transport calls that send and receive batches, since the session was opened.

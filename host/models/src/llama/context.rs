@@ -1,7 +1,7 @@
 //! A conversation: KV cache, position, and the prepared graphs that extend it.
 
 use hexloom::memory::compute::ComputeReport;
-use hexloom::memory::layout;
+use hexloom::plan::buffers::{BufferPlan, TensorNeed};
 use hexloom::prepared::{BatchTrace, OpCost};
 use hexloom::{Buffer, MapError, PreparedGraph};
 
@@ -273,16 +273,14 @@ fn new_cache(model: &Model, n_ctx: u32) -> Result<Cache, ModelError> {
     let names: Vec<String> = (0..config.n_layers)
         .flat_map(|layer| [format!("cache_k_l{layer}"), format!("cache_v_l{layer}")])
         .collect();
-    let sizes = names.iter().map(|name| (name.as_str(), bytes));
-    let layout = layout::plan(sizes, model.session().options().buffer_bytes_max);
-    let buffers = layout.buffer_bytes.iter().enumerate();
+    let needs: Vec<TensorNeed<'_>> = names.iter().map(|name| TensorNeed::new(name, bytes)).collect();
+    let plan = BufferPlan::new(&needs, &model.session().buffer_limits())?;
+    let buffers = plan.buffers.iter().enumerate();
     let buffers: Vec<Buffer> = buffers
-        .map(|(idx, &bytes)| model.session().alloc(&format!("KV cache {idx}"), bytes))
+        .map(|(idx, planned)| model.session().alloc(&format!("KV cache {idx}"), planned.bytes))
         .collect::<Result<_, MapError>>()?;
-    let mut places = layout
-        .places
-        .iter()
-        .map(|place| (buffers[place.buffer].clone(), place.offset));
+    let places = plan.places.iter().flatten();
+    let mut places = places.map(|place| (buffers[place.buffer].clone(), place.offset));
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     while let (Some(key), Some(value)) = (places.next(), places.next()) {
         keys.push(key);

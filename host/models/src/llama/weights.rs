@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use hexloom::abi::tile::{TILE_ROWS, TileLayout};
-use hexloom::memory::layout::{self, BufferLayout};
+use hexloom::plan::buffers::{BufferLimits, BufferPlan, BufferPlanError, TensorNeed};
 use hexloom::{Buffer, DType, Graph, GraphError, MapError, Session, TensorId, repack};
 
 use super::config::LlamaConfig;
@@ -54,7 +54,7 @@ pub struct WeightPlan {
     /// Bytes of all weights.
     pub bytes: u64,
     /// Buffers and places.
-    pub layout: BufferLayout,
+    pub layout: BufferPlan,
     /// Names, in the order of the places.
     pub names: Vec<String>,
 }
@@ -77,12 +77,13 @@ impl Model {
     }
 
     fn place(config: LlamaConfig, pending: &[Pending<'_>], session: &Session) -> Result<Self, ModelError> {
-        let plan = plan(pending, session.options().buffer_bytes_max);
-        let buffers = plan.layout.buffer_bytes.iter().enumerate();
+        let plan = plan(pending, &session.buffer_limits())?;
+        let buffers = plan.layout.buffers.iter().enumerate();
         let buffers: Vec<Buffer> = buffers
-            .map(|(idx, &bytes)| session.alloc(&format!("weights {idx}"), bytes))
+            .map(|(idx, planned)| session.alloc(&format!("weights {idx}"), planned.bytes))
             .collect::<Result<_, MapError>>()?;
-        let weights = pending.iter().zip(&plan.layout.places).map(|(pending, place)| {
+        let places = plan.layout.places.iter().flatten();
+        let weights = pending.iter().zip(places).map(|(pending, place)| {
             let weight = Weight {
                 dtype: pending.dtype,
                 ne: pending.ne,
@@ -100,9 +101,9 @@ impl Model {
     }
 
     /// Sizes and places of a model's weights, without loading them.
-    pub fn plan_weights(gguf: &Gguf, buffer_bytes_max: u64) -> Result<WeightPlan, ModelError> {
+    pub fn plan_weights(gguf: &Gguf, limits: &BufferLimits) -> Result<WeightPlan, ModelError> {
         let config = LlamaConfig::from_gguf(gguf)?;
-        Ok(plan(&pending(gguf, &config)?, buffer_bytes_max))
+        Ok(plan(&pending(gguf, &config)?, limits)?)
     }
 
     /// Hyper-parameters.
@@ -252,13 +253,18 @@ impl<'a> Pending<'a> {
     }
 }
 
-fn plan(pending: &[Pending<'_>], cap: u64) -> WeightPlan {
-    let sizes = pending.iter().map(|pending| (pending.source.name(), pending.bytes));
-    WeightPlan {
-        bytes: pending.iter().map(|pending| pending.bytes).sum(),
-        layout: layout::plan(sizes, cap),
-        names: pending.iter().map(|pending| pending.source.name().to_owned()).collect(),
-    }
+fn plan(pending: &[Pending<'_>], limits: &BufferLimits) -> Result<WeightPlan, BufferPlanError> {
+    let need = |pending: &Pending<'_>| (pending.source.name().to_owned(), pending.bytes);
+    let needs: Vec<(String, u64)> = pending.iter().map(need).collect();
+    let listed: Vec<TensorNeed<'_>> = needs
+        .iter()
+        .map(|(name, bytes)| TensorNeed::new(name, *bytes))
+        .collect();
+    Ok(WeightPlan {
+        bytes: needs.iter().map(|(_, bytes)| bytes).sum(),
+        layout: BufferPlan::new(&listed, limits)?,
+        names: needs.into_iter().map(|(name, _)| name).collect(),
+    })
 }
 
 /// Repacks and writes everything, on all processors; the file's pages are given back as soon as they are used.
