@@ -68,6 +68,9 @@ pub enum MapError {
         /// Why it failed.
         source: TransportError,
     },
+    /// A tensor can never be mapped.
+    #[error(transparent)]
+    Plan(#[from] crate::plan::buffers::BufferPlanError),
     /// A buffer would be larger than what the DSP can map at once, or than its whole window.
     #[error(
         "{name} needs {bytes} bytes in one piece, a v{arch} session maps at most {limit}; split the tensor, or use a \

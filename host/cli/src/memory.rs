@@ -79,9 +79,12 @@ impl Footprint {
             config: model.config(),
         });
         Ok(Self {
-            weight_buffers: Model::plan_weights(gguf, session.options().buffer_bytes_max)?
+            weight_buffers: Model::plan_weights(gguf, &session.buffer_limits())?
                 .layout
-                .buffer_bytes,
+                .buffers
+                .iter()
+                .map(|buffer| buffer.bytes)
+                .collect(),
             graphs: reports.into_iter().map(GraphMemory::new).collect(),
             ..footprint
         })
@@ -129,7 +132,7 @@ pub(crate) fn check(gguf: &Gguf, n_ctx: u32, session: &Session) -> Result<(), Fa
     let footprint = Footprint::from_parts(Parts {
         n_ctx,
         n_batch: BATCH_TOKENS as u32,
-        weights: Model::plan_weights(gguf, session.options().buffer_bytes_max)?.bytes,
+        weights: Model::plan_weights(gguf, &session.buffer_limits())?.bytes,
         compute_without_masks: 0,
         pinned: session.pinned_bytes(),
         window: session.hw().window_bytes,

@@ -63,7 +63,9 @@ fn by_layers_and_by_rows() {
 
 #[test]
 fn by_segments() {
-    let Some(path) = support::model("by_segments") else { return };
+    let Some(path) = support::model("by_segments") else {
+        return;
+    };
     let gguf = Gguf::open(path).unwrap();
     let whole = logits(&gguf, Split::single(&sessions(&[(0, 0)])[0]));
     for places in [&[(0, 0), (1, 0)][..], &[(0, 0), (1, 0), (2, 0)]] {

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hexloom_abi::BufferDesc;
 use hexloom_abi::descriptor::BUFFER_EXTENDED;
+use hexloom_abi::layout::align_up;
 use hexloom_abi::limits::{GUARD_BYTES, map_bytes_max};
 
 use crate::error::MapError;
+use crate::plan::buffers::PAGE_BYTES;
 use crate::session::Shared;
 use crate::transport::{MapKind, SharedMemory, Transport, TransportError};
 
@@ -59,13 +61,21 @@ impl Buffer {
             BufferKind::Extended => map_bytes_max(arch),
             BufferKind::Tensors | BufferKind::Pinned => map_bytes_max(arch).min(session.window_bytes()),
         };
-        let total = bytes.checked_add(GUARD_BYTES).filter(|&total| total <= limit);
-        let total = total.ok_or_else(|| MapError::TooLarge {
-            name: name.to_owned(),
-            bytes,
-            limit: limit.saturating_sub(GUARD_BYTES),
-            arch,
-        })?;
+        // A lone tensor that takes all that can be mapped goes without: nothing can lie behind it.
+        let guarded = bytes
+            .checked_add(GUARD_BYTES)
+            .and_then(|total| align_up(total, PAGE_BYTES));
+        let total = guarded
+            .filter(|&total| total <= limit)
+            .or_else(|| align_up(bytes, PAGE_BYTES));
+        let total = total
+            .filter(|&total| total <= limit)
+            .ok_or_else(|| MapError::TooLarge {
+                name: name.to_owned(),
+                bytes,
+                limit,
+                arch,
+            })?;
         let allocated = session.transport().alloc(total);
         let memory = allocated.map_err(|source| MapError::Alloc {
             name: name.to_owned(),

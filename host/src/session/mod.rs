@@ -25,6 +25,7 @@ use hexloom_abi::{scratch, support};
 use crate::error::{LostError, MapError, OpenError, RunError, SubmitError};
 use crate::graph::Graph;
 use crate::memory::{Buffer, BufferKind};
+use crate::plan::buffers::{BufferLimits, BufferPlan, Place, TensorNeed};
 use crate::prepared::PreparedGraph;
 use crate::transport::{HwInfo, Transport};
 
@@ -53,6 +54,18 @@ pub(crate) struct Shared {
     hw: HwInfo,
     n_threads: u32,
     window_bytes: u64,
+}
+
+/// Buffer and byte offset of each tensor of a list; `None` for views.
+pub type Places = Vec<Option<(Buffer, u64)>>;
+
+/// What tensors are to a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TensorUse {
+    /// Written before the first run and by nobody since; outside the window if the session was opened so.
+    Weights,
+    /// Read and written by graphs.
+    State,
 }
 
 enum State {
@@ -104,13 +117,24 @@ impl Session {
         Buffer::new(&self.shared, name, bytes, BufferKind::Tensors)
     }
 
-    /// Allocates a shared buffer for weights, zeroed: outside the window if the session was opened so.
-    pub fn alloc_weights(&self, name: &str, bytes: u64) -> Result<Buffer, MapError> {
-        let kind = match self.shared.options.extended_weights {
-            true => BufferKind::Extended,
-            false => BufferKind::Tensors,
+    /// Allocates buffers for many long-lived tensors at once, as [`BufferPlan`] packs them: listed in order of use. Gives
+    /// each tensor's buffer and byte offset, `None` for views; one failure gives everything back.
+    pub fn alloc_tensors(&self, name: &str, tensors: &[TensorNeed<'_>], use_: TensorUse) -> Result<Places, MapError> {
+        let mut limits = self.buffer_limits();
+        let kind = match use_ {
+            TensorUse::Weights if self.shared.options.extended_weights => BufferKind::Extended,
+            TensorUse::Weights | TensorUse::State => BufferKind::Tensors,
         };
-        Buffer::new(&self.shared, name, bytes, kind)
+        if kind == BufferKind::Extended {
+            limits = limits.outside_window();
+        }
+        let plan = BufferPlan::new(tensors, &limits)?;
+        let buffers = plan.buffers.iter().enumerate();
+        let buffers: Vec<Buffer> = buffers
+            .map(|(idx, planned)| Buffer::new(&self.shared, &format!("{name} {idx}"), planned.bytes, kind))
+            .collect::<Result<_, _>>()?;
+        let place = |place: &Option<Place>| place.map(|place| (buffers[place.buffer].clone(), place.offset));
+        Ok(plan.places.iter().map(place).collect())
     }
 
     /// Takes a fence slot, with which other sessions and the host can wait for this session.
@@ -167,6 +191,11 @@ impl Session {
     /// Bytes of the 32-bit window that tensor buffers can fill, the pinned buffer taken off.
     pub fn window_bytes(&self) -> u64 {
         self.shared.window_bytes
+    }
+
+    /// What buffers for weights and caches can be in this session.
+    pub fn buffer_limits(&self) -> BufferLimits {
+        BufferLimits::new(self.hw().arch, self.window_bytes()).with_cap(self.shared.options.buffer_bytes_max)
     }
 
     /// Bytes of the window that the buffers made known so far fill together, whether mapped at the moment or not.

@@ -1,9 +1,10 @@
 //! A conversation: KV cache, position, and the prepared graphs that extend it.
 
 use hexloom::memory::compute::ComputeReport;
-use hexloom::memory::layout;
+use hexloom::plan::buffers::TensorNeed;
 use hexloom::prepared::{BatchTrace, OpCost};
-use hexloom::{Buffer, MapError, PreparedGraph};
+use hexloom::session::TensorUse;
+use hexloom::{Buffer, PreparedGraph};
 
 use super::Model;
 use super::forward::Cache;
@@ -189,14 +190,13 @@ fn new_cache(model: &Model, n_ctx: u32) -> Result<Cache, ModelError> {
             (format!("cache_{}_l{layer}", ["k", "v"][which]), bytes)
         });
         let sizes: Vec<(String, u64)> = sizes.collect();
-        let named = sizes.iter().map(|(name, bytes)| (name.as_str(), *bytes));
-        let layout = layout::plan(named, session.options().buffer_bytes_max);
-        let buffers = layout.buffer_bytes.iter().enumerate();
-        let buffers: Vec<Buffer> = buffers
-            .map(|(idx, &bytes)| session.alloc(&format!("KV cache {idx}"), bytes))
-            .collect::<Result<_, MapError>>()?;
-        for (&(layer, rank, which), place) in own.iter().zip(&layout.places) {
-            places[layer as usize][rank][which] = Some((buffers[place.buffer].clone(), place.offset));
+        let needs: Vec<TensorNeed<'_>> = sizes
+            .iter()
+            .map(|(name, bytes)| TensorNeed::new(name, *bytes))
+            .collect();
+        let found = session.alloc_tensors("KV cache", &needs, TensorUse::State)?;
+        for (&(layer, rank, which), place) in own.iter().zip(found) {
+            places[layer as usize][rank][which] = place;
         }
     }
     let column = |which: usize| {

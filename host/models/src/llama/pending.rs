@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use hexloom::abi::tile::{TILE_ROWS, TileLayout};
+use hexloom::plan::buffers::TensorNeed;
 use hexloom::{DType, MapError, repack};
 
 use super::roles::{Cut, Piece, Role};
@@ -138,6 +139,11 @@ impl<'a> Pending<'a> {
             ne,
             bytes,
         })
+    }
+
+    /// What the piece needs of a buffer.
+    pub(super) fn need(&self) -> TensorNeed<'_> {
+        TensorNeed::new(self.source.name(), self.bytes)
     }
 
     /// Units that can be written apart: groups of 32 rows of a matrix.

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use hexloom::memory::layout::{self, BufferLayout};
+use hexloom::plan::buffers::{BufferLimits, BufferPlan, TensorNeed};
+use hexloom::session::TensorUse;
 use hexloom::{Buffer, DType, Graph, GraphError, MapError, Session, TensorId};
 
 use super::config::LlamaConfig;
@@ -39,7 +40,7 @@ pub struct WeightPlan {
     /// Bytes of all weights.
     pub bytes: u64,
     /// Buffers and places.
-    pub layout: BufferLayout,
+    pub layout: BufferPlan,
     /// Names, in the order of the places.
     pub names: Vec<String>,
 }
@@ -72,17 +73,14 @@ impl Model {
         let mut weights = HashMap::new();
         for (number, session) in split.sessions().iter().enumerate() {
             let own: Vec<&Pending<'_>> = all.iter().filter(|pending| pending.piece.session == number).collect();
-            let plan = plan(own.iter().copied(), session.options().buffer_bytes_max);
-            let buffers = plan.layout.buffer_bytes.iter().enumerate();
-            let buffers: Vec<Buffer> = buffers
-                .map(|(idx, &bytes)| session.alloc_weights(&format!("weights {idx}"), bytes))
-                .collect::<Result<_, MapError>>()?;
-            for (pending, place) in own.iter().zip(&plan.layout.places) {
+            let needs: Vec<TensorNeed<'_>> = own.iter().map(|pending| pending.need()).collect();
+            let places = session.alloc_tensors("weights", &needs, TensorUse::Weights)?;
+            for (pending, (buffer, offset)) in own.iter().zip(places.into_iter().flatten()) {
                 let weight = Weight {
                     dtype: pending.dtype,
                     ne: pending.ne,
-                    buffer: buffers[place.buffer].clone(),
-                    offset: place.offset,
+                    buffer,
+                    offset,
                 };
                 weights.insert((pending.source.name().to_owned(), pending.piece.rank), weight);
             }
@@ -96,10 +94,15 @@ impl Model {
     }
 
     /// Sizes and places of a model's weights, without loading them.
-    pub fn plan_weights(gguf: &Gguf, buffer_bytes_max: u64) -> Result<WeightPlan, ModelError> {
+    pub fn plan_weights(gguf: &Gguf, limits: &BufferLimits) -> Result<WeightPlan, ModelError> {
         let config = LlamaConfig::from_gguf(gguf)?;
         let pending = pending(gguf, &roles(&config, &Split::nowhere()))?;
-        Ok(plan(pending.iter(), buffer_bytes_max))
+        let needs: Vec<TensorNeed<'_>> = pending.iter().map(Pending::need).collect();
+        Ok(WeightPlan {
+            bytes: pending.iter().map(|pending| pending.bytes).sum(),
+            layout: BufferPlan::new(&needs, limits).map_err(MapError::from)?,
+            names: pending.iter().map(|pending| pending.source.name().to_owned()).collect(),
+        })
     }
 
     /// Hyper-parameters.
@@ -143,13 +146,4 @@ fn checked<'a>(gguf: &'a Gguf, split: &Split) -> Result<(LlamaConfig, Vec<Pendin
     split.check(&config)?;
     let pending = pending(gguf, &roles(&config, split))?;
     Ok((config, pending))
-}
-
-fn plan<'p, 'a: 'p>(pending: impl Iterator<Item = &'p Pending<'a>> + Clone, cap: u64) -> WeightPlan {
-    let sizes = pending.clone().map(|pending| (pending.source.name(), pending.bytes));
-    WeightPlan {
-        bytes: pending.clone().map(|pending| pending.bytes).sum(),
-        layout: layout::plan(sizes, cap),
-        names: pending.map(|pending| pending.source.name().to_owned()).collect(),
-    }
 }
