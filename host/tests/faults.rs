@@ -126,8 +126,6 @@ fn every_thread_hears_of_it() {
     // Prepared before any thread runs, because a lost session prepares nothing.
     let chains = [(); 3].map(|()| Chain::new(&session, 2));
     faults.add(20, 0, FaultKind::Die);
-    // Prepared before any thread runs: a slow thread would find the session lost already.
-    let chains: Vec<Chain> = (0..3).map(|_| Chain::new(&session, 2)).collect();
     std::thread::scope(|scope| {
         for mut chain in chains {
             scope.spawn(move || {

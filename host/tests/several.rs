@@ -218,7 +218,12 @@ fn a_group_computes_as_one_session() {
     let faults = FaultPlan::default();
     let transport = transport(&faults);
     let chain = |more_cores: Vec<u32>| {
+        let at = SessionAt {
+            core: 0,
+            session: more_cores.len() as u32,
+        };
         let options = SessionOptions {
+            at,
             more_cores,
             n_fences: 8,
             deadline: Duration::from_secs(10),
