@@ -72,7 +72,7 @@ impl DspMapping {
 }
 
 impl Shared {
-    fn new(fd: &OwnedFd, bytes: u64) -> Result<Self, TransportError> {
+    pub(crate) fn new(fd: &OwnedFd, bytes: u64) -> Result<Self, TransportError> {
         let ptr = map(fd.as_fd(), bytes).map_err(|errno| failed("mmap", errno))?;
         Ok(Self {
             address: ptr.as_ptr() as usize,

@@ -59,7 +59,7 @@ impl SimPlatform {
         let pinned = (mapping.address(), mapping.bytes());
         regions.insert(mapping);
         let engine = |options| SimDma::new(options, Arc::clone(&regions)).map(RingEngine::new);
-        let dma = options.dma.clone().map(engine).transpose();
+        let dma = options.dma_in_use().map(engine).transpose();
         Ok(Self {
             dma: dma.map_err(|error| thread_error(&error))?,
             process,
