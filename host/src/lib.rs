@@ -8,6 +8,7 @@
 //! Reading order: [`transport`], [`session`], [`memory`], [`plan`], [`batch`], [`graph`], [`prepared`], [`repack`].
 
 pub mod batch;
+pub mod device;
 pub mod error;
 pub mod graph;
 pub mod memory;

@@ -3,7 +3,7 @@
 use hexloom_abi::{Opcode, Status};
 
 use super::{
-    Context, OpArgs, argmax, attention, binary, cpy, gated, get_rows, matmul, norm, reference, rope, set_rows,
+    Context, OpArgs, argmax, attention, binary, cpy, gated, get_rows, matmul, norm, reduce, reference, rope, set_rows,
     soft_max, unary,
 };
 use crate::hvx::Isa;
@@ -83,8 +83,10 @@ fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::FlashAttnExt => attention::attention::<I>(cx, args),
         Opcode::GetRows => get_rows::get_rows::<I>(cx, args),
         Opcode::SetRows => set_rows::set_rows::<I>(cx, args),
-        Opcode::Cpy => cpy::cpy::<I>(cx, args),
+        Opcode::Cpy | Opcode::CpyFence => cpy::cpy::<I>(cx, args),
         Opcode::Argmax => argmax::argmax::<I>(cx, args),
-        _ => Err(Status::Unsupported),
+        Opcode::Allreduce | Opcode::AllreduceAdd => reduce::reduce::<I>(cx, args),
+        // These are between sessions; there is nothing to compute.
+        Opcode::Fence | Opcode::MdevGroup => Err(Status::Unsupported),
     }
 }

@@ -20,6 +20,7 @@ mod matmul_stream;
 mod matmul_tiled;
 mod norm;
 pub(crate) mod quantize;
+mod reduce;
 pub mod reference;
 mod rope;
 pub(crate) mod rows;
@@ -41,6 +42,7 @@ use crate::tensor::{Plain, Span, Tensor};
 
 pub use dispatch::KernelSet;
 pub use matmul_stream::{Constants, Streaming};
+pub use reduce::REDUCE_START_PARAM;
 
 /// One op with its operands resolved.
 pub struct OpArgs<'a> {

@@ -187,7 +187,7 @@ fn descriptors_that_contradict_each_other() {
     check((Status::Unsupported, 1, 0x200), |batch| {
         batch.ops.push(op(Opcode::MulMatNx, &[0, 1, 0], &[2]));
     });
-    check((Status::Unsupported, 0, 0), |batch| {
+    check((Status::Unsupported, 0, 0x302), |batch| {
         batch.ops[0] = op(Opcode::Fence, &[], &[])
     });
     check((Status::Unsupported, 0, 0x101), |batch| batch.ops[0].srcs[1] = 0xffff);

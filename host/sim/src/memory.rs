@@ -65,6 +65,11 @@ impl DspMapping {
         self.shared.bytes
     }
 
+    /// Whether it lies outside the window.
+    pub(crate) fn is_extended(&self) -> bool {
+        self.grant.extended
+    }
+
     /// The copy that the DSP side sees, if there is one.
     pub(crate) fn shadow(&self) -> Option<&Shadow> {
         self.shadow.as_ref()

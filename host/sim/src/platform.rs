@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hexloom::transport::{TransportError, aee};
+use hexloom_abi::limits::{has_extended_mappings, map_bytes_max};
 use hexloom_abi::{BufferDesc, Status};
 use hexloom_dsp::Platform;
 use hexloom_dsp::dma::Engine;
 use hexloom_dsp::dma::ring::RingEngine;
-use hexloom_dsp::platform::Mapped;
+use hexloom_dsp::platform::{Base, DeviceAddress, Mapped};
 use rustix::thread::futex;
 
 use crate::calls::CallName;
@@ -104,9 +105,9 @@ impl Platform for SimPlatform {
         let grant = self.process.grant(buffer)?;
         let mapping = DspMapping::new(grant, self.process.options.harsh.incoherent);
         let mapping = mapping.map_err(|_| Status::MapFailed)?;
-        let mapped = Mapped {
-            address: mapping.address(),
-            bytes: mapping.bytes(),
+        let mapped = match mapping.is_extended() {
+            true => Mapped::extended(DeviceAddress::new(mapping.device_address()), mapping.bytes()),
+            false => Mapped::window(mapping.address(), mapping.bytes()),
         };
         self.regions.insert(mapping);
         Ok(mapped)
@@ -114,8 +115,23 @@ impl Platform for SimPlatform {
 
     fn unmap(&self, fd: u32, mapped: Mapped) {
         if self.process.enter_on_dsp(CallName::DspUnmap, fd) {
-            self.regions.remove(mapped.address);
+            self.regions.remove(match mapped.base {
+                Base::Window(address) => address,
+                Base::Extended(address) => address.source(),
+            });
         }
+    }
+
+    fn settle(&self, timeout_us: u32) -> bool {
+        self.process.settle(Duration::from_micros(timeout_us.into()))
+    }
+
+    fn map_bytes_max(&self) -> u64 {
+        map_bytes_max(self.process.options.arch)
+    }
+
+    fn has_extended(&self) -> bool {
+        has_extended_mappings(self.process.options.arch)
     }
 
     fn clean(&self, address: u64, bytes: u64) {
@@ -153,6 +169,14 @@ impl Platform for SimPlatform {
 
     fn wake(&self, word: &AtomicU32) {
         let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
+    }
+
+    /// Between two looks at a fence; whoever waits does not outlast the process.
+    fn relax(&self) {
+        if self.process.is_stopping() {
+            die("stopped while it waited for another session".to_owned());
+        }
+        std::thread::yield_now();
     }
 
     fn disturb_scratch(&self, bytes: usize) {

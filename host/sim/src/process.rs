@@ -147,6 +147,11 @@ impl Process {
         self.channel.die(why);
     }
 
+    /// Whether the process is to end, now or with its next event.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Whether somebody has ended the process.
     pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Acquire)

@@ -39,14 +39,12 @@ impl Platform for QurtPlatform {
         if address == 0 || address == dsp::HAP_MAP_FAILED {
             return Err(Status::MapFailed);
         }
-        Ok(Mapped {
-            address: u64::from(address),
-            bytes: buffer.bytes,
-        })
+        Ok(Mapped::window(u64::from(address), buffer.bytes))
     }
 
     fn unmap(&self, _fd: u32, mapped: Mapped) {
-        let start = mapped.address as usize as *mut _;
+        let Some(address) = mapped.address() else { return };
+        let start = address as usize as *mut _;
         // What cannot be taken back stays until the process ends; there is nobody to tell.
         if ARCH > LAST_WITHOUT_MMAP2 {
             // SAFETY: the mapping table gives each mapping back once, between two ops.

@@ -30,8 +30,9 @@ pub(super) fn run(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::FlashAttnExt => attention::attention(cx, args),
         Opcode::GetRows => get_rows::get_rows(args),
         Opcode::SetRows => data::set_rows(args),
-        Opcode::Cpy => data::cpy(args),
+        Opcode::Cpy | Opcode::CpyFence => data::cpy(args),
         Opcode::Argmax => row::argmax(args),
-        _ => Err(Status::Unsupported),
+        Opcode::Allreduce | Opcode::AllreduceAdd => elementwise::reduce(args),
+        Opcode::Fence | Opcode::MdevGroup => Err(Status::Unsupported),
     }
 }
