@@ -107,28 +107,42 @@ fn every_call_fails_in_turn() {
         assert!(calls.iter().any(|call| call.name == name), "{name:?} is not walked");
     }
     let kinds = [CallFault::Code(aee::EFAILED), CallFault::Timeout, CallFault::Death];
-    let mut failed = [0; 3];
-    for (kind, failed) in kinds.into_iter().zip(&mut failed) {
-        for n in 1..=n_calls {
-            let transport = transport(&faults, Harsh::default());
-            transport.log_calls(true);
-            faults.fail_call(n, kind);
-            let lived = life(&transport);
-            let met = transport.calls().into_iter().find(|call| call.fault.is_some());
-            let what = format!("{kind:?} at call {n} of {n_calls}, {met:?}: {lived:?}");
-            assert!(met.is_some() || !faults.is_spent(), "{what}");
-            faults.clear();
-            *failed += u64::from(lived.is_err());
-            check_end(&transport, &what);
-            life(&transport).unwrap_or_else(|error| panic!("{what}; then: {error}"));
-            check_end(&transport, &what);
-        }
-    }
+    let failed = kinds.map(|kind| walk(n_calls, kind, |_| Harsh::default()));
     // Most deaths and silences are noticed; a map that fails is tried again, and giving back cannot fail.
     assert!(
         failed[0] >= 8 && failed[1] >= 8 && failed[2] >= n_calls / 3,
         "{failed:?} of {n_calls}"
     );
+}
+
+/// Deaths at every call of a machine that is as harsh as it gets.
+#[test]
+fn every_call_is_a_death_on_a_harsh_machine() {
+    let counted = transport(&FaultPlan::default(), Harsh::all(0));
+    life(&counted).expect("without a fault it works");
+    let n_calls = counted.n_calls();
+    assert!(walk(n_calls, CallFault::Death, Harsh::all) >= n_calls / 3);
+}
+
+/// Lives with a fault at each of the calls; gives how many ended with an error.
+fn walk(n_calls: u64, kind: CallFault, harsh: impl Fn(u64) -> Harsh) -> u64 {
+    let faults = FaultPlan::default();
+    let mut n_failed = 0;
+    for n in 1..=n_calls {
+        let transport = transport(&faults, harsh(n));
+        transport.log_calls(true);
+        faults.fail_call(n, kind);
+        let lived = life(&transport);
+        let met = transport.calls().into_iter().find(|call| call.fault.is_some());
+        let what = format!("{kind:?} at call {n} of {n_calls}, {met:?}: {lived:?}");
+        assert!(met.is_some() || !faults.is_spent(), "{what}");
+        faults.clear();
+        n_failed += u64::from(lived.is_err());
+        check_end(&transport, &what);
+        life(&transport).unwrap_or_else(|error| panic!("{what}; then: {error}"));
+        check_end(&transport, &what);
+    }
+    n_failed
 }
 
 /// Two sessions at two places and one of them lost: the other goes on.

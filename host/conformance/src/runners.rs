@@ -175,6 +175,32 @@ pub fn dma() -> Result<Suite, OpenError> {
     Ok(Suite::new(open("sim reference", 1, 8 << 20, None, true)?, runners))
 }
 
+/// The simulator as harsh as it gets, without and with the DMA engine, compared bit for bit with the kind one: caches that
+/// are not coherent, evictions, late frees, spurious failures, pauses, junk.
+pub fn harsh(seed: u64) -> Result<Suite, OpenError> {
+    let open =
+        |name: &str, sim: SimOptions| Runner::open(name, Arc::new(SimTransport::new(sim)), SessionOptions::default());
+    let with = |n_threads, seed| SimOptions {
+        n_threads,
+        ..SimOptions::harsh(seed)
+    };
+    let without_dma = SimOptions {
+        dma: None,
+        ..with(2, seed)
+    };
+    let little_scratch = SimOptions {
+        scratch_bytes: 512 << 10,
+        ..with(3, seed + 1)
+    };
+    let runners = vec![
+        open("sim", SimOptions::default())?,
+        open("sim, harsh", without_dma)?,
+        open("sim+dma, harsh", with(1, seed + 2))?,
+        open("sim+dma 512 KiB scratch, harsh", little_scratch)?,
+    ];
+    Ok(Suite::new(reference()?, runners))
+}
+
 /// Devices with IEEE floats (v79 and later): a model of their instructions, compared bit for bit with this machine's. Only
 /// for ops without tiled weights, whose products are qfloat on every device.
 pub fn ieee_model() -> Result<Suite, OpenError> {

@@ -116,6 +116,11 @@ impl Spurious {
         self.left.store(next, Ordering::Relaxed);
         strikes
     }
+
+    /// Fails nothing for a while, after something else did.
+    pub(crate) fn spare(&self) {
+        self.left.fetch_max(GOOD_MAPS, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]

@@ -65,6 +65,11 @@ impl DspMapping {
         self.shared.bytes
     }
 
+    /// Whether it lies outside the window.
+    pub(crate) fn is_extended(&self) -> bool {
+        self.grant.extended
+    }
+
     /// The copy that the DSP side sees, if there is one.
     pub(crate) fn shadow(&self) -> Option<&Shadow> {
         self.shadow.as_ref()
@@ -72,7 +77,7 @@ impl DspMapping {
 }
 
 impl Shared {
-    fn new(fd: &OwnedFd, bytes: u64) -> Result<Self, TransportError> {
+    pub(crate) fn new(fd: &OwnedFd, bytes: u64) -> Result<Self, TransportError> {
         let ptr = map(fd.as_fd(), bytes).map_err(|errno| failed("mmap", errno))?;
         Ok(Self {
             address: ptr.as_ptr() as usize,

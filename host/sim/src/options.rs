@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hexloom::transport::HwInfo;
-use hexloom_abi::limits::{MAX_THREADS, WINDOW_BYTES_DEFAULT};
+use hexloom_abi::limits::{MAX_THREADS, WINDOW_BYTES_DEFAULT, has_extended_mappings};
 use hexloom_dsp::KernelSet;
 
 use crate::{DmaOptions, FaultPlan, Harsh};
@@ -23,13 +23,17 @@ pub struct SimOptions {
     pub scratch_bytes: u64,
     /// Bytes of each session's 32-bit window.
     pub window_bytes: u64,
+    /// Let the host unmap what the DSP side has mapped still, as some drivers do; the mapping there lives on. Otherwise that
+    /// is refused.
+    pub lax_unmaps: bool,
     /// Longest time that a call without a deadline of its own may take.
     pub call_timeout: Duration,
     /// Vector kernels to run; `None` = the fastest that this processor has.
     pub kernels: Option<KernelSet>,
     /// Fill scratch with junk before every op.
     pub junk_scratch: bool,
-    /// The DMA engine that brings weights into scratch; `None` = kernels read them where they lie, which costs a PC less.
+    /// The DMA engine that brings weights into scratch; `None` = kernels read them where they lie, which costs a PC less. A
+    /// core with extended mappings has an engine in any case.
     pub dma: Option<DmaOptions>,
     /// Caches, windows and chance.
     pub harsh: Harsh,
@@ -46,6 +50,7 @@ impl Default for SimOptions {
             n_threads: 0,
             scratch_bytes: 8 << 20,
             window_bytes: WINDOW_BYTES_DEFAULT,
+            lax_unmaps: false,
             call_timeout: Duration::from_secs(30),
             kernels: None,
             junk_scratch: false,
@@ -65,6 +70,18 @@ impl SimOptions {
             harsh: Harsh::all(seed),
             ..Self::default()
         }
+    }
+
+    /// The engine asked for. Where there are extended mappings, which nothing else reaches, there is one in any case, and it
+    /// takes their addresses.
+    pub(crate) fn dma_in_use(&self) -> Option<DmaOptions> {
+        if !has_extended_mappings(self.arch) {
+            return self.dma.clone();
+        }
+        Some(DmaOptions {
+            arch: self.arch,
+            ..self.dma.clone().unwrap_or_default()
+        })
     }
 
     /// The kernels asked for, otherwise the fastest that this processor has.

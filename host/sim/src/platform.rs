@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hexloom::transport::{TransportError, aee};
+use hexloom_abi::limits::{has_extended_mappings, map_bytes_max};
 use hexloom_abi::{BufferDesc, Status};
 use hexloom_dsp::Platform;
 use hexloom_dsp::dma::Engine;
 use hexloom_dsp::dma::ring::RingEngine;
-use hexloom_dsp::platform::Mapped;
+use hexloom_dsp::platform::{Base, DeviceAddress, Mapped};
 use rustix::thread::futex;
 
 use crate::calls::CallName;
@@ -59,7 +60,7 @@ impl SimPlatform {
         let pinned = (mapping.address(), mapping.bytes());
         regions.insert(mapping);
         let engine = |options| SimDma::new(options, Arc::clone(&regions)).map(RingEngine::new);
-        let dma = options.dma.clone().map(engine).transpose();
+        let dma = options.dma_in_use().map(engine).transpose();
         Ok(Self {
             dma: dma.map_err(|error| thread_error(&error))?,
             process,
@@ -104,17 +105,33 @@ impl Platform for SimPlatform {
         let grant = self.process.grant(buffer)?;
         let mapping = DspMapping::new(grant, self.process.options.harsh.incoherent);
         let mapping = mapping.map_err(|_| Status::MapFailed)?;
-        let mapped = Mapped::window(mapping.address(), mapping.bytes());
+        let mapped = match mapping.is_extended() {
+            true => Mapped::extended(DeviceAddress::new(mapping.device_address()), mapping.bytes()),
+            false => Mapped::window(mapping.address(), mapping.bytes()),
+        };
         self.regions.insert(mapping);
         Ok(mapped)
     }
 
     fn unmap(&self, fd: u32, mapped: Mapped) {
-        if self.process.enter_on_dsp(CallName::DspUnmap, fd)
-            && let Some(address) = mapped.address()
-        {
-            self.regions.remove(address);
+        if self.process.enter_on_dsp(CallName::DspUnmap, fd) {
+            self.regions.remove(match mapped.base {
+                Base::Window(address) => address,
+                Base::Extended(address) => address.source(),
+            });
         }
+    }
+
+    fn settle(&self, timeout_us: u32) -> bool {
+        self.process.settle(Duration::from_micros(timeout_us.into()))
+    }
+
+    fn map_bytes_max(&self) -> u64 {
+        map_bytes_max(self.process.options.arch)
+    }
+
+    fn has_extended(&self) -> bool {
+        has_extended_mappings(self.process.options.arch)
     }
 
     fn clean(&self, address: u64, bytes: u64) {
@@ -150,12 +167,16 @@ impl Platform for SimPlatform {
         let _ = futex::wait(word, futex::Flags::PRIVATE, expected, Some(&timeout));
     }
 
-    fn relax(&self) {
-        std::thread::yield_now();
-    }
-
     fn wake(&self, word: &AtomicU32) {
         let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
+    }
+
+    /// Between two looks at a fence; whoever waits does not outlast the process.
+    fn relax(&self) {
+        if self.process.is_stopping() {
+            die("stopped while it waited for another session".to_owned());
+        }
+        std::thread::yield_now();
     }
 
     fn disturb_scratch(&self, bytes: usize) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hexloom::transport::{MapKind, SessionAt, SharedMemory, TransportError, aee};
 use hexloom_abi::descriptor::BUFFER_EXTENDED;
@@ -44,10 +44,14 @@ struct Memory {
     maps: HashMap<u32, HostMap>,
     window: Window,
     far: Window,
+    /// Maps made.
+    n_maps: u64,
 }
 
 /// A map that the host made.
 struct HostMap {
+    /// Tells it from others of the same fd.
+    id: u64,
     fd: Arc<OwnedFd>,
     bytes: u64,
     extended: bool,
@@ -71,6 +75,7 @@ struct Placed {
 pub(crate) struct Grant {
     process: Arc<Process>,
     number: u32,
+    id: u64,
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) bytes: u64,
     /// Start of its place in the window, or outside of it.
@@ -92,6 +97,7 @@ impl Process {
                 maps: HashMap::new(),
                 window: Window::new(options.window_bytes, harsh.late_free),
                 far: Window::new(FAR_BYTES, None),
+                n_maps: 0,
             }),
             host_maps_fail: Spurious::new(harsh.spurious_maps, &dice),
             dsp_maps_fail: Spurious::new(harsh.spurious_maps, &dice),
@@ -141,6 +147,11 @@ impl Process {
         self.channel.die(why);
     }
 
+    /// Whether the process is to end, now or with its next event.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Whether somebody has ended the process.
     pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Acquire)
@@ -180,7 +191,9 @@ impl Process {
                 Some(placed.map_err(|what| error(aee::EFAILED, what))?)
             }
         };
+        state.n_maps += 1;
         let map = HostMap {
+            id: state.n_maps,
             fd: Arc::new(fd),
             bytes,
             extended,
@@ -201,7 +214,7 @@ impl Process {
             return failed(aee::ENOSUCHMAP, "");
         };
         map.unmap_tried = true;
-        if map.n_dsp > 0 {
+        if map.n_dsp > 0 && !self.options.lax_unmaps {
             return failed(
                 aee::EBADPARM,
                 " is mapped on the DSP side; forget it there, or stop, first",
@@ -233,21 +246,46 @@ impl Process {
     /// Leave for the DSP side to map a buffer of a batch.
     pub(crate) fn grant(self: &Arc<Self>, buffer: &BufferDesc) -> Result<Grant, Status> {
         let extended = buffer.flags & BUFFER_EXTENDED != 0;
-        let mut state = lock(&self.memory);
-        let map = state.maps.get(&buffer.fd).ok_or(Status::MapFailed)?;
-        if buffer.bytes > map.bytes || extended != map.extended || self.dsp_maps_fail.strikes(&self.dice) {
-            return Err(Status::MapFailed);
-        }
-        let own = map.place.is_none();
-        let place = match own {
-            true => Some(
-                self.place(&mut state, buffer.bytes, extended)
-                    .map_err(|_| Status::MapFailed)?,
-            ),
-            false => None,
+        let refused = |status: Status, why: &str| {
+            log::debug!("the DSP's map of fd {}, {} bytes: {why}", buffer.fd, buffer.bytes);
+            status
         };
+        let mut state = lock(&self.memory);
+        let map = state.maps.get(&buffer.fd);
+        let map = map.ok_or_else(|| refused(Status::MapFailed, "the host has not mapped it"))?;
+        if buffer.bytes > map.bytes || extended != map.extended {
+            return Err(refused(Status::MapFailed, "the host has mapped it otherwise"));
+        }
+        let place = match map.place {
+            Some(_) => None,
+            None => match self.place(&mut state, buffer.bytes, extended) {
+                Ok(place) => Some(place),
+                Err(why) => {
+                    self.dsp_maps_fail.spare();
+                    return Err(refused(Status::WindowFull, &why));
+                }
+            },
+        };
+        if !extended && self.dsp_maps_fail.strikes(&self.dice) {
+            if let Some(place) = place {
+                state.free(&place);
+            }
+            return Err(refused(Status::MapFailed, "no reason"));
+        }
         self.granted(&mut state, buffer.fd, buffer.bytes, place)
             .ok_or(Status::MapFailed)
+    }
+
+    /// Waits until space of earlier unmaps comes back; false when none did in time.
+    pub(crate) fn settle(&self, timeout: Duration) -> bool {
+        let end = Instant::now() + timeout;
+        loop {
+            match lock(&self.memory).window.settle() {
+                (true, _) => return true,
+                (false, more) if !more || Instant::now() >= end => return false,
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     /// Leave for the DSP side to use the whole of what was mapped at once.
@@ -266,6 +304,7 @@ impl Process {
         Some(Grant {
             process: Arc::clone(self),
             number,
+            id: map.id,
             fd: Arc::clone(&map.fd),
             bytes,
             start,
@@ -306,9 +345,9 @@ impl Drop for Grant {
         if let Some(place) = &self.place {
             state.free(place);
         }
-        // A session that was closed has forgotten the map.
-        if let Some(map) = state.maps.get_mut(&self.number) {
-            map.n_dsp = map.n_dsp.saturating_sub(1);
+        // The map may be gone, and another of the same fd in its place.
+        if let Some(map) = state.maps.get_mut(&self.number).filter(|map| map.id == self.id) {
+            map.n_dsp -= 1;
         }
     }
 }

@@ -145,3 +145,117 @@ fn sum_of(line: &Line) -> u64 {
         (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use hexloom::transport::SharedMemory;
+    use hexloom::transport::memfd;
+
+    use super::*;
+    use crate::memory::duplicate;
+
+    const LINE: u64 = LINE_BYTES;
+
+    struct Both {
+        host: SharedMemory,
+        shadow: Shadow,
+        _shared: Shared,
+    }
+
+    impl Both {
+        /// Memory whose second page begins with ones.
+        fn new() -> Self {
+            let host = memfd::alloc(3 * 4096).expect("there is memory");
+            host.write(4096, &[1; 8]);
+            let fd = duplicate(&host).expect("there are descriptors");
+            let shared = Shared::new(&fd, host.bytes()).expect("it maps");
+            let shadow = Shadow::new(&fd, &shared).expect("it maps");
+            Self {
+                host,
+                shadow,
+                _shared: shared,
+            }
+        }
+
+        fn host(&self, offset: u64) -> u8 {
+            let mut byte = [0];
+            self.host.read(offset, &mut byte);
+            byte[0]
+        }
+
+        fn dsp(&self, offset: u64) -> u8 {
+            let (line, byte) = ((offset / LINE) as usize, (offset % LINE) as usize);
+            self.shadow.load(self.shadow.copy, line)[byte / 8].to_ne_bytes()[byte % 8]
+        }
+
+        fn dsp_writes(&self, offset: u64, value: u8) {
+            let (line, byte) = ((offset / LINE) as usize, (offset % LINE) as usize);
+            let mut words = self.shadow.load(self.shadow.copy, line);
+            let mut bytes = words[byte / 8].to_ne_bytes();
+            bytes[byte % 8] = value;
+            words[byte / 8] = u64::from_ne_bytes(bytes);
+            self.shadow.store(self.shadow.copy, line, &words);
+        }
+    }
+
+    #[test]
+    fn lines_change_hands_when_told() {
+        let both = Both::new();
+        assert_eq!((both.dsp(4096), both.dsp(0)), (1, 0));
+        both.host.write(4096, &[2]);
+        assert_eq!(both.dsp(4096), 1);
+        both.shadow.invalidate(4096 + LINE, LINE);
+        assert_eq!(both.dsp(4096), 1, "another line");
+        both.shadow.invalidate(4100, 1);
+        assert_eq!(both.dsp(4096), 2);
+        both.dsp_writes(5000, 3);
+        assert_eq!(both.host(5000), 0);
+        both.shadow.clean(0, u64::MAX);
+        assert_eq!(both.host(5000), 3);
+    }
+
+    #[test]
+    fn what_was_not_cleaned_is_lost() {
+        let both = Both::new();
+        both.dsp_writes(0, 3);
+        both.shadow.invalidate(100, 1);
+        assert_eq!((both.dsp(0), both.host(0)), (0, 0));
+    }
+
+    /// A clean of a line that only the host changed leaves it alone; of one that both changed it wins.
+    #[test]
+    fn two_writers_of_a_line() {
+        let both = Both::new();
+        both.host.write(0, &[5]);
+        both.shadow.clean(0, LINE);
+        assert_eq!(both.host(0), 5);
+        both.dsp_writes(1, 6);
+        both.shadow.clean(0, LINE);
+        assert_eq!((both.host(0), both.host(1)), (0, 6));
+    }
+
+    #[test]
+    fn an_eviction_goes_both_ways() {
+        let both = Both::new();
+        both.dsp_writes(0, 7);
+        both.host.write(LINE, &[8]);
+        both.shadow.evict(0, 2 * LINE);
+        assert_eq!((both.host(0), both.dsp(LINE)), (7, 8));
+    }
+
+    #[test]
+    fn sums_tell_lines_apart() {
+        assert_eq!(sum_of(&[0; LINE_WORDS]), 0);
+        let lines = (0..LINE_WORDS).flat_map(|word| (0..64).map(move |bit| (word, 1u64 << bit)));
+        let mut sums: Vec<u64> = lines
+            .map(|(word, bits)| {
+                let mut line = [0; LINE_WORDS];
+                line[word] = bits;
+                sum_of(&line)
+            })
+            .collect();
+        sums.sort_unstable();
+        sums.dedup();
+        assert_eq!(sums.len(), 64 * LINE_WORDS);
+    }
+}

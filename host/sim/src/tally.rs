@@ -12,7 +12,7 @@ pub struct Counts {
     pub reserved: u64,
     /// Queues.
     pub queues: u64,
-    /// Maps that the host made, and not only recorded on the DSP side.
+    /// Maps that the host made, recorded ones included.
     pub maps: u64,
     /// Mappings on the DSP side, the pinned buffer's among them.
     pub dsp_maps: u64,

@@ -36,7 +36,7 @@ impl Window {
 
     /// Takes the first hole of at least `bytes`, in whole pages; gives its start.
     pub(crate) fn place(&mut self, bytes: u64) -> Result<u64, NoHole> {
-        self.leave();
+        self.leave(true);
         let bytes = bytes.max(1).checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX);
         let (mut start, mut largest) = (0, 0);
         let ends = self.taken.iter().copied().chain([(self.bytes, self.bytes)]);
@@ -54,23 +54,30 @@ impl Window {
 
     /// Gives a placement back, at once or later.
     pub(crate) fn free(&mut self, start: u64) {
-        self.leave();
+        self.leave(true);
         match self.late {
             None => self.taken.retain(|&(from, _)| from != start),
             Some(late) => self.leaving.push((start, late.calls, Instant::now() + late.time)),
         }
     }
 
-    /// Counts a call for what is leaving, and lets go of what has waited enough.
-    fn leave(&mut self) {
+    /// Lets go of what has waited long enough: whether something came free, and whether more is on its way.
+    pub(crate) fn settle(&mut self) -> (bool, bool) {
+        let before = self.leaving.len();
+        self.leave(false);
+        (self.leaving.len() < before, !self.leaving.is_empty())
+    }
+
+    /// Lets go of what has waited enough, by time and by calls, of which this may be one.
+    fn leave(&mut self, is_call: bool) {
         let now = Instant::now();
         for idx in (0..self.leaving.len()).rev() {
             let (start, calls, time) = &mut self.leaving[idx];
-            if *calls == 0 || *time <= now {
+            if (is_call && *calls == 0) || *time <= now {
                 let start = *start;
                 self.taken.retain(|&(from, _)| from != start);
                 self.leaving.swap_remove(idx);
-            } else {
+            } else if is_call {
                 *calls -= 1;
             }
         }
@@ -120,5 +127,11 @@ mod tests {
         let place = window.place(MIB).unwrap();
         window.free(place);
         assert_eq!(window.place(MIB), Ok(place));
+        window.free(place);
+        assert_eq!((window.settle(), window.settle()), ((true, false), (false, false)));
+        let mut window = Window::new(MIB, late(1, Duration::from_secs(3600)));
+        let place = window.place(MIB).unwrap();
+        window.free(place);
+        assert_eq!((window.settle(), window.settle()), ((false, true), (false, true)));
     }
 }
