@@ -14,7 +14,9 @@ mod operands;
 mod reduce;
 mod set_rows;
 mod share;
+mod slices;
 mod stage;
+mod table_rows;
 mod written;
 
 use hexloom_abi::message::{NO_OP, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};

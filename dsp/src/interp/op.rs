@@ -7,7 +7,7 @@ use super::fence::{Slot, WaitError};
 use super::group::Group;
 use super::operands::{Operands, base_of};
 use super::written::WrittenRanges;
-use super::{Failure, lookahead, reduce, set_rows, share, stage};
+use super::{Failure, lookahead, operands, reduce, set_rows, share, stage};
 use crate::dma::stream::Streams;
 use crate::hmx::UnitKind;
 use crate::hvx::plain::Plain;
@@ -16,7 +16,7 @@ use crate::kernels::{Context, KernelSet, Streaming};
 use crate::mapping::Bases;
 use crate::platform::Platform;
 use crate::pool::{Fork, Pool, Work};
-use crate::tensor::Span;
+use crate::tensor::{Span, Tensor};
 
 /// What the ops of one batch run on.
 pub(super) struct OpRunner<'a, P> {
@@ -86,19 +86,29 @@ impl<'a, P: Platform> OpRunner<'a, P> {
         if let Some(group) = &mut self.group {
             group.barrier(self.pool, written)?;
         }
+        let platform = self.pool.platform();
+        match op.opcode {
+            Opcode::MdevGroup | Opcode::Fence => platform.disturb_scratch(0),
+            _ => {}
+        }
         match op.opcode {
             Opcode::MdevGroup => self.join(&operands, op_idx),
             // Members other than the first wait as well: a barrier would not wait as long as the fence may take.
             Opcode::Fence => self.fence(&operands, written),
             Opcode::CpyFence if self.leads() => {
-                self.compute(op_idx, operands.clone(), written)?;
+                let mut copy = operands.clone();
+                copy.dsts[1] = None;
+                self.compute(op_idx, copy, written)?;
                 self.signal(&operands, operands.dst(1), written)
             }
             Opcode::Allreduce | Opcode::AllreduceAdd if self.leads() => reduce::run(self, &operands, written),
-            Opcode::CpyFence | Opcode::Allreduce | Opcode::AllreduceAdd => Ok(()),
             _ => match self.share(operands) {
                 Some(operands) => self.compute(op_idx, operands, written),
-                None => Ok(()),
+                // Others do it.
+                None => {
+                    platform.disturb_scratch(0);
+                    Ok(())
+                }
             },
         }
     }
@@ -193,6 +203,7 @@ impl<'a, P: Platform> OpRunner<'a, P> {
             sources: lookahead::constants(self, &operands, written),
             next: next.as_ref().map(|(args, sources)| (args, *sources)),
         });
+        self.pool.platform().disturb_scratch(scratch.len());
         let result = self.run_kernel(&operands, scratch, streaming);
         self.after_write(&dsts, written);
         result?;
@@ -248,11 +259,23 @@ impl<'a, P: Platform> OpRunner<'a, P> {
     ) -> Result<(), Failure> {
         // SAFETY: the caller of `new` vouches for view and places.
         let args = unsafe { operands.resolve(self.bases) }.map_err(|status| fail(status, 0))?;
-        self.pool.platform().disturb_scratch(scratch.len());
         let cx = Context::new(self.pool, scratch)
             .with_unit(self.unit)
             .streaming(streaming);
         self.kernels.run(&cx, &args).map_err(|status| fail(status, 0))
+    }
+
+    /// Source `idx` as a tensor.
+    pub(super) fn src_tensor(&self, operands: &Operands<'a>, idx: usize) -> Result<Tensor<'a>, Failure> {
+        let desc = operands.src(idx).map_err(|status| fail(status, 0))?;
+        // SAFETY: the caller of `new` vouches for view and places.
+        let tensor = unsafe { operands::tensor(desc, operands.staged[idx], self.bases) };
+        tensor.map_err(|status| fail(status, 0))
+    }
+
+    /// Threads of the session.
+    pub(super) fn n_threads(&self) -> u32 {
+        self.pool.n_threads()
     }
 
     /// All scratch, with nothing in flight into it.

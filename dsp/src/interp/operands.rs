@@ -81,21 +81,8 @@ impl<'a> Operands<'a> {
     /// - for every buffer of the view in the window, as many bytes as its descriptor says are accessible at its place of
     ///   `bases`, for as long as the result is used.
     pub(super) unsafe fn resolve(&self, bases: &'a Bases) -> Result<OpArgs<'a>, Status> {
-        let tensor = |tensor: &TensorDesc, staged: Option<Span<'a, u8>>| -> Result<Tensor<'a>, Status> {
-            let shape = Shape::try_from(tensor).map_err(|_| Status::BadDType)?;
-            let start = match staged {
-                Some(staged) => {
-                    let extent = shape.extent_bytes().and_then(|bytes| usize::try_from(bytes).ok());
-                    // A copy that is shorter than its tensor would be a mistake of this side's.
-                    let fits = extent.is_some_and(|bytes| bytes <= staged.len());
-                    fits.then_some(staged.as_ptr()).ok_or(Status::Internal)?
-                }
-                None => address_of(tensor, bases).ok_or(Status::Unsupported)? as usize as *mut u8,
-            };
-            // SAFETY: the view's check has found the tensor's extent inside its buffer and its offset aligned to its type, and
-            // the caller vouches for the buffer; a staged copy was found long enough, on a line of scratch.
-            Ok(unsafe { Tensor::new(start, shape) })
-        };
+        // SAFETY: the caller's promise.
+        let tensor = |from: &TensorDesc, staged| unsafe { tensor(from, staged, bases) };
         let mut args = OpArgs {
             op: self.op(),
             srcs: [None; 10],
@@ -172,6 +159,27 @@ fn tiled_extent(shape: &Shape) -> Option<u64> {
     last.checked_add(n1.div_ceil(hexloom_abi::tile::TILE_ROWS.into()).checked_mul(group)?)
 }
 
+/// A tensor on its memory: a copy in scratch or its place in its buffer.
+///
+/// # Safety
+/// As for [`Operands::resolve`].
+pub(super) unsafe fn tensor<'a>(
+    desc: &TensorDesc,
+    staged: Option<Span<'a, u8>>,
+    bases: &'a Bases,
+) -> Result<Tensor<'a>, Status> {
+    let shape = Shape::try_from(desc).map_err(|_| Status::BadDType)?;
+    let start = match staged {
+        // A copy that is shorter than its tensor would be a mistake of this side's.
+        Some(staged) if desc.bytes <= staged.len() as u64 => staged.as_ptr(),
+        Some(_) => return Err(Status::Internal),
+        None => address_of(desc, bases).ok_or(Status::Unsupported)? as usize as *mut u8,
+    };
+    // SAFETY: the view's check has found the tensor's extent inside its buffer and its offset aligned to its type, and the
+    // caller vouches for the buffer; a copy was found long enough, on a boundary at least as large.
+    Ok(unsafe { Tensor::new(start, shape) })
+}
+
 /// Where a tensor's buffer begins.
 pub(super) fn base_of(tensor: &TensorDesc, bases: &Bases) -> Base {
     // The view has checked the index against the batch's buffers, of which there are no more than places.
@@ -184,7 +192,6 @@ pub(super) fn address_of(tensor: &TensorDesc, bases: &Bases) -> Option<u64> {
 }
 
 /// The DMA engine's address of a tensor's first byte, if it lies in an extended buffer.
-#[expect(dead_code, reason = "for operands of extended buffers")]
 pub(super) fn device_address_of(tensor: &TensorDesc, bases: &Bases) -> Option<DeviceAddress> {
     match base_of(tensor, bases) {
         Base::Extended(base) => base.plus(tensor.offset),

@@ -45,7 +45,9 @@ pub(super) fn run<'a, P: Platform>(
     meet(params.entry_seq)?;
     if let Some(share) = share(operands, &params) {
         let dsts = runner.before_use(&share, written);
-        let result = runner.run_kernel(&share, runner.whole_scratch()?, None);
+        let scratch = runner.whole_scratch()?;
+        runner.pool.platform().disturb_scratch(scratch.len());
+        let result = runner.run_kernel(&share, scratch, None);
         runner.after_write(&dsts, written);
         result?;
         written.clean_all(runner.pool.platform());
