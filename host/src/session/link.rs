@@ -310,7 +310,7 @@ fn start_flags(options: &SessionOptions) -> u16 {
 }
 
 /// Giving back cannot fail in a way that anybody could act on; it is logged.
-fn give_back(what: &str, result: Result<(), TransportError>) {
+pub(super) fn give_back(what: &str, result: Result<(), TransportError>) {
     match result {
         Ok(()) | Err(TransportError::Dead(_)) | Err(TransportError::Refused(Status::NotStarted)) => {}
         Err(error) => log::warn!("{what}: {error}"),
