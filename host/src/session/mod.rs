@@ -151,7 +151,8 @@ impl Session {
             bytes => bytes.min(self.shared.hw.window_bytes),
         };
         let budget_bytes = window_bytes.saturating_sub(self.pinned_bytes());
-        BufferLimits::new(self.shared.hw.arch, budget_bytes).with_cap(self.shared.options.buffer_bytes_max)
+        let limits = BufferLimits::new(self.shared.hw.arch, budget_bytes);
+        limits.with_cap(limits.cap_bytes.min(self.shared.options.buffer_bytes_max))
     }
 
     /// Nanoseconds spent inside transport calls that send and receive batches, since the session was opened.

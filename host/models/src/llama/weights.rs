@@ -57,6 +57,10 @@ pub struct WeightPlan {
     pub layout: BufferPlan,
     /// Names, in the order of the places.
     pub names: Vec<String>,
+    /// Bytes of each.
+    pub tensor_bytes: Vec<u64>,
+    /// The tensors that a token's ops use, in order, by index.
+    pub uses: Vec<usize>,
 }
 
 impl Model {
@@ -263,8 +267,16 @@ fn plan(pending: &[Pending<'_>], limits: &BufferLimits) -> Result<WeightPlan, Bu
     Ok(WeightPlan {
         bytes: needs.iter().map(|(_, bytes)| bytes).sum(),
         layout: BufferPlan::new(&listed, limits)?,
+        uses: uses(&listed),
+        tensor_bytes: needs.iter().map(|(_, bytes)| *bytes).collect(),
         names: needs.into_iter().map(|(name, _)| name).collect(),
     })
+}
+
+/// The list's order, with the embedding once more at the end where there is no head of its own.
+fn uses(listed: &[TensorNeed<'_>]) -> Vec<usize> {
+    let tied = listed.iter().all(|tensor| tensor.name != "output.weight");
+    (0..listed.len()).chain(tied.then_some(0)).collect()
 }
 
 /// Repacks and writes everything, on all processors; the file's pages are given back as soon as they are used.
