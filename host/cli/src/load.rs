@@ -35,15 +35,10 @@ pub(crate) fn context_length(gguf: &Gguf, asked: Option<u32>) -> Result<u32, Fai
 }
 
 /// Opens a session and loads the model into it, if a context of `n_ctx` tokens can fit beside it.
-pub(crate) fn model(
-    gguf: &Gguf,
-    n_ctx: u32,
-    args: &SessionArgs,
-    options: &SessionOptions,
-) -> Result<Loaded, Failure> {
+pub(crate) fn model(gguf: &Gguf, n_ctx: u32, args: &SessionArgs, options: &SessionOptions) -> Result<Loaded, Failure> {
     let start = Instant::now();
     let sessions = args.sessions(options)?;
-    memory::check(gguf, n_ctx, &sessions)?;
+    let beside = memory::beside(gguf, n_ctx, &sessions)?;
     let bar = bar("loading", "{msg} {bar:32} {bytes}/{total_bytes}");
     let progress = |done, total| {
         if bar.length() != Some(total) {
@@ -51,7 +46,7 @@ pub(crate) fn model(
         }
         bar.set_position(done);
     };
-    let model = Model::load_split(gguf, args.spread(&sessions), &progress);
+    let model = Model::load_split(gguf, args.spread(&sessions).leaving(beside), &progress);
     bar.finish_and_clear();
     Ok(Loaded {
         model: model?,

@@ -12,6 +12,10 @@ use crate::gguf::TensorType;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
+    /// The window is too small even for weights that take turns.
+    #[error(transparent)]
+    Residency(#[from] hexloom::plan::residency::ResidencyError),
+
     /// A model cannot be spread over so many sessions.
     #[error("{what}; use fewer sessions")]
     Split {

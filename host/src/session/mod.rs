@@ -122,15 +122,16 @@ impl Session {
     /// Allocates buffers for many long-lived tensors at once, as [`BufferPlan`] packs them: listed in order of use. Gives
     /// each tensor's buffer and byte offset, `None` for views; one failure gives everything back.
     pub fn alloc_tensors(&self, name: &str, tensors: &[TensorNeed<'_>], use_: TensorUse) -> Result<Places, MapError> {
-        let mut limits = self.buffer_limits();
-        let kind = match use_ {
-            TensorUse::Weights if self.shared.options.extended_weights => BufferKind::Extended,
-            TensorUse::Weights | TensorUse::State => BufferKind::Tensors,
+        let plan = BufferPlan::new(tensors, &self.buffer_limits(use_))?;
+        self.alloc_planned(name, &plan, use_)
+    }
+
+    /// The same for a plan that is made already.
+    pub fn alloc_planned(&self, name: &str, plan: &BufferPlan, use_: TensorUse) -> Result<Places, MapError> {
+        let kind = match self.buffer_limits(use_).extended {
+            true => BufferKind::Extended,
+            false => BufferKind::Tensors,
         };
-        if kind == BufferKind::Extended {
-            limits = limits.outside_window();
-        }
-        let plan = BufferPlan::new(tensors, &limits)?;
         let buffers = plan.buffers.iter().enumerate();
         let buffers: Vec<Buffer> = buffers
             .map(|(idx, planned)| Buffer::new(&self.shared, &format!("{name} {idx}"), planned.bytes, kind))
@@ -195,9 +196,14 @@ impl Session {
         self.shared.window_bytes
     }
 
-    /// What buffers for weights and caches can be in this session.
-    pub fn buffer_limits(&self) -> BufferLimits {
-        BufferLimits::new(self.hw().arch, self.window_bytes()).with_cap(self.shared.options.buffer_bytes_max)
+    /// What buffers for weights or for caches can be in this session.
+    pub fn buffer_limits(&self, use_: TensorUse) -> BufferLimits {
+        let limits = BufferLimits::new(self.hw().arch, self.window_bytes());
+        let limits = limits.with_cap(limits.cap_bytes.min(self.shared.options.buffer_bytes_max));
+        match self.shared.options.extended_weights && use_ == TensorUse::Weights {
+            true => limits.outside_window(),
+            false => limits,
+        }
     }
 
     /// Bytes of the window that the buffers made known so far fill together, whether mapped at the moment or not.

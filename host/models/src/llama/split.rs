@@ -16,6 +16,7 @@ use crate::ModelError;
 pub struct Split {
     sessions: Vec<Session>,
     n_ranks: usize,
+    beside: u64,
 }
 
 /// What one graph of a forward pass computes.
@@ -49,6 +50,7 @@ impl Split {
         Self {
             sessions: sessions.to_vec(),
             n_ranks: 1,
+            beside: 0,
         }
     }
 
@@ -76,7 +78,19 @@ impl Split {
         Self {
             sessions: Vec::new(),
             n_ranks: 1,
+            beside: 0,
         }
+    }
+
+    /// Leaves `bytes` of each window to caches and graphs: where the weights do not fit beside them, they are packed so
+    /// that they can take turns.
+    pub fn leaving(mut self, bytes: u64) -> Self {
+        self.beside = bytes;
+        self
+    }
+
+    pub(super) fn beside(&self) -> u64 {
+        self.beside
     }
 
     /// The sessions.

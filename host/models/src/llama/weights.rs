@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use hexloom::plan::buffers::{BufferLimits, BufferPlan, TensorNeed};
+use hexloom::plan::residency::stream;
 use hexloom::session::TensorUse;
 use hexloom::{Buffer, DType, Graph, GraphError, MapError, Session, TensorId};
 
@@ -43,6 +44,10 @@ pub struct WeightPlan {
     pub layout: BufferPlan,
     /// Names, in the order of the places.
     pub names: Vec<String>,
+    /// Bytes of each.
+    pub tensor_bytes: Vec<u64>,
+    /// The tensors that a token's ops use, in order, by index.
+    pub uses: Vec<usize>,
 }
 
 impl Model {
@@ -74,7 +79,8 @@ impl Model {
         for (number, session) in split.sessions().iter().enumerate() {
             let own: Vec<&Pending<'_>> = all.iter().filter(|pending| pending.piece.session == number).collect();
             let needs: Vec<TensorNeed<'_>> = own.iter().map(|pending| pending.need()).collect();
-            let places = session.alloc_tensors("weights", &needs, TensorUse::Weights)?;
+            let plan = plan(session, &needs, split.beside())?;
+            let places = session.alloc_planned("weights", &plan, TensorUse::Weights)?;
             for (pending, (buffer, offset)) in own.iter().zip(places.into_iter().flatten()) {
                 let weight = Weight {
                     dtype: pending.dtype,
@@ -101,7 +107,9 @@ impl Model {
         Ok(WeightPlan {
             bytes: pending.iter().map(|pending| pending.bytes).sum(),
             layout: BufferPlan::new(&needs, limits).map_err(MapError::from)?,
-            names: pending.iter().map(|pending| pending.source.name().to_owned()).collect(),
+            uses: uses(&needs),
+            tensor_bytes: needs.iter().map(|need| need.bytes).collect(),
+            names: needs.iter().map(|need| need.name.to_owned()).collect(),
         })
     }
 
@@ -139,6 +147,26 @@ impl Model {
             .weight(name, weight.dtype, weight.ne, &weight.buffer, weight.offset)
             .map(Some)
     }
+}
+
+/// Buffers for weights that share the window with `beside` bytes of other buffers: those that stay, or, when the window is
+/// too small for all, those that take the fewest maps per token.
+fn plan(session: &Session, needs: &[TensorNeed<'_>], beside: u64) -> Result<BufferPlan, ModelError> {
+    let limits = session.buffer_limits(TensorUse::Weights);
+    let plan = BufferPlan::new(needs, &limits).map_err(MapError::from)?;
+    let budget = limits.budget_bytes.saturating_sub(beside);
+    if limits.extended || plan.mapped_bytes() <= budget {
+        return Ok(plan);
+    }
+    let limits = BufferLimits::new(limits.arch, budget);
+    Ok(stream(needs, &uses(needs), &limits)?.plan)
+}
+
+/// The list's order, with the embedding once more at the end where there is no head of its own.
+fn uses(listed: &[TensorNeed<'_>]) -> Vec<usize> {
+    let has = |name: &str| listed.iter().any(|tensor| tensor.name == name);
+    let tied = has("token_embd.weight") && !has("output.weight");
+    (0..listed.len()).chain(tied.then_some(0)).collect()
 }
 
 fn checked<'a>(gguf: &'a Gguf, split: &Split) -> Result<(LlamaConfig, Vec<Pending<'a>>), ModelError> {

@@ -1,16 +1,16 @@
 //! What buffers for long-lived tensors can be: the cap, the budget, and what the architecture can map.
 
 use hexloom_abi::layout::align_up;
-use hexloom_abi::limits::{GUARD_BYTES, LINE_BYTES, WINDOW_BYTES_DEFAULT, has_extended_mappings, map_bytes_max};
+use hexloom_abi::limits::{GUARD_BYTES, LINE_BYTES, has_extended_mappings, map_bytes_max};
 
 use super::{BufferPlanError, TensorNeed};
 use crate::plan::MAX_BYTES;
 
 /// Mappings are whole pages.
 pub const PAGE_BYTES: u64 = 4096;
-/// Default cap of a buffer: fifty of them fill the default window, so that holes are small and the mapping table's 64
-/// entries suffice.
-pub const CAP_BYTES_DEFAULT: u64 = WINDOW_BYTES_DEFAULT / 50;
+/// Buffers of the default cap that fill the budget: small enough that holes are soon filled again, large enough that the
+/// mapping table's 64 entries suffice when buffers are not quite full.
+const BUFFERS_TO_FILL: u64 = 32;
 
 /// Limits of one plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,11 +26,12 @@ pub struct BufferLimits {
 }
 
 impl BufferLimits {
-    /// The default cap for a window with `budget_bytes` net of the pinned buffer.
+    /// The default cap for a window with `budget_bytes` net of the pinned buffer: a thirty-second of it, in whole MiB.
     pub const fn new(arch: u32, budget_bytes: u64) -> Self {
+        let cap_bytes = (budget_bytes / BUFFERS_TO_FILL).saturating_add((1 << 20) - 1) >> 20 << 20;
         Self {
             arch,
-            cap_bytes: CAP_BYTES_DEFAULT,
+            cap_bytes,
             budget_bytes,
             extended: false,
         }
@@ -66,7 +67,7 @@ impl BufferLimits {
         let most = self.mapping_bytes_max().saturating_sub(GUARD_BYTES) / PAGE_BYTES * PAGE_BYTES;
         let cap = self.cap_bytes.min(most) / LINE_BYTES * LINE_BYTES;
         // A window too small for anything is told by the first tensor that does not fit.
-        match self.cap_bytes < LINE_BYTES {
+        match self.cap_bytes < LINE_BYTES && self.budget_bytes > 0 {
             true => Err(BufferPlanError::Cap {
                 cap_bytes: self.cap_bytes,
             }),

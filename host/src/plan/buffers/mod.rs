@@ -16,7 +16,7 @@ use hexloom_abi::limits::LINE_BYTES;
 
 pub use check::BufferFault;
 pub use error::BufferPlanError;
-pub use limits::{BufferLimits, CAP_BYTES_DEFAULT, PAGE_BYTES};
+pub use limits::{BufferLimits, PAGE_BYTES};
 pub use units::Layer;
 
 use self::packing::Bin;
