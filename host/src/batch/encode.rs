@@ -19,6 +19,8 @@ pub(crate) struct Encoded {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) names: Vec<String>,
     pub(crate) ops: Vec<OpDesc>,
+    /// Batches to the next that uses each buffer; empty = unknown.
+    pub(crate) next_uses: Vec<u32>,
     tensors: Vec<TensorDesc>,
     patchable: HashMap<u32, u16>,
     counts: BlockCounts,
@@ -54,6 +56,7 @@ impl Encoded {
             buffers: order.iter().map(|&idx| batch.buffers[idx].clone()).collect(),
             names: batch.names,
             ops: batch.ops,
+            next_uses: Vec::new(),
             tensors,
             patchable: batch.patchable,
             counts,
@@ -63,7 +66,12 @@ impl Encoded {
 
     /// Writes the host's part of the block.
     pub(crate) fn write_to(&self, slot: &mut Slot) {
-        let descs: Vec<BufferDesc> = self.buffers.iter().map(Buffer::desc).collect();
+        let next_uses = self.next_uses.iter().copied().chain(std::iter::repeat(0));
+        let descs = self.buffers.iter().zip(next_uses).map(|(buffer, next_use)| BufferDesc {
+            next_use,
+            ..buffer.desc()
+        });
+        let descs: Vec<BufferDesc> = descs.collect();
         slot.write(0, descs.as_bytes());
         slot.write(self.layout.tensors_offset, self.tensors.as_bytes());
         slot.write(self.layout.ops_offset, self.ops.as_bytes());

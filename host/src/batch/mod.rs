@@ -118,7 +118,7 @@ impl Batch {
         self.fits(op, limits)?;
         let mut desc = OpDesc::new(op.opcode.into());
         desc.params = op.params;
-        for tensor in op.srcs.iter().flatten().chain(&op.dsts) {
+        for tensor in op.operands() {
             self.add_buffer(&tensor.buffer, limits);
         }
         for (to, from) in desc.srcs.iter_mut().zip(&op.srcs) {
@@ -137,10 +137,10 @@ impl Batch {
         within("operands", op.srcs.len() as u64, MAX_SRCS as u64)?;
         within("destinations", op.dsts.len() as u64, MAX_DSTS as u64)?;
         // An upper bound: tensors of this op that are known already are counted again.
-        let operands = op.srcs.iter().flatten().chain(&op.dsts);
-        let n_tensors = self.tensors.len() + operands.clone().count();
+        let n_tensors = self.tensors.len() + op.operands().count();
         within("tensors", n_tensors as u64, limits.n_tensors as u64)?;
-        let mut fresh: Vec<&Buffer> = operands
+        let mut fresh: Vec<&Buffer> = op
+            .operands()
             .map(|tensor| &tensor.buffer)
             .filter(|buffer| !self.buffers.iter().any(|known| known.fd() == buffer.fd()))
             .collect();
@@ -194,7 +194,7 @@ impl Batch {
 
 impl BatchLimits {
     /// Bytes that a buffer takes of those that can be mapped together.
-    fn bytes_of(&self, buffer: &Buffer) -> u64 {
+    pub(crate) fn bytes_of(&self, buffer: &Buffer) -> u64 {
         match self.pinned_fd == Some(buffer.fd()) {
             true => 0,
             false => buffer.window_bytes(),
@@ -203,6 +203,11 @@ impl BatchLimits {
 }
 
 impl OpRecord {
+    /// Everything that it reads or writes.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &TensorRef> {
+        self.srcs.iter().flatten().chain(&self.dsts)
+    }
+
     /// The op as the support rules see it.
     pub fn op(&self) -> Op {
         let mut op = Op {

@@ -6,13 +6,17 @@
 use hexloom_abi::Opcode;
 use hexloom_abi::descriptor::TENSOR_FENCE;
 use hexloom_abi::fence::{AllreduceParams, FENCE_WAIT, FenceRef, GroupParams, MAX_TIMEOUT_US};
-use hexloom_abi::limits::MAX_PARAMS;
+use hexloom_abi::limits::{MAX_BUFFERS, MAX_PARAMS};
 
+use super::residency::{self, FreshCut};
 use super::{PreparedBatch, PreparedGraph};
 use crate::batch::{Batch, BatchLimits, Encoded, OpRecord, TensorRef};
 use crate::error::{GraphError, SubmitError, refusal_text};
 use crate::graph::{Node, Storage, Sync, TensorId, slots_shape};
 use crate::session::{Event, Links};
+
+/// Graphs whose batches share the queue slots where buffers take turns: one for single tokens and a few for prompts.
+const GRAPHS: usize = 4;
 
 /// An op whose numbers are written before every run.
 pub(super) struct SyncOp {
@@ -76,15 +80,19 @@ impl PreparedGraph {
             mapped_bytes: links.window_bytes(),
             pinned_fd: (!links.is_group()).then(|| links.lead().pinned().fd()),
         };
+        let records: Vec<OpRecord> = self.graph.nodes.iter().map(|node| self.record(node)).collect();
+        let n_batches = (options.n_slots as usize / GRAPHS).max(1);
+        let fresh_max = residency::fresh_max(&records, &limits, n_batches);
         let mut cutter = Cutter {
             limits,
+            fresh_max,
+            cut: FreshCut::default(),
             first: links.group_place().map(|place| self.group_op(links, place)),
             batch: Batch::default(),
             done: Vec::new(),
         };
         let mut syncs = Vec::new();
-        for node in &self.graph.nodes {
-            let record = self.record(node);
+        for (node, record) in self.graph.nodes.iter().zip(&records) {
             self.session
                 .supports(&record.op())
                 .map_err(|refusal| GraphError::Unsupported {
@@ -92,7 +100,7 @@ impl PreparedGraph {
                     name: node.name.clone(),
                     what: format!("{}; {}", refusal_text(&refusal), self.graph.operand_text(node)),
                 })?;
-            let (batch_idx, op_idx) = cutter.push(&record)?;
+            let (batch_idx, op_idx) = cutter.push(record)?;
             if let Some(sync) = &node.sync {
                 syncs.push(SyncOp {
                     batch_idx,
@@ -102,7 +110,11 @@ impl PreparedGraph {
                 });
             }
         }
-        Ok((cutter.finish(), syncs))
+        let mut batches = cutter.finish();
+        if fresh_max < MAX_BUFFERS as usize {
+            residency::tell_next_uses(&mut batches);
+        }
+        Ok((batches, syncs))
     }
 
     /// A node with the places of its operands and, where it waits, the session's own time-out.
@@ -165,6 +177,8 @@ impl PreparedGraph {
 /// Fills batches one after the other.
 struct Cutter {
     limits: BatchLimits,
+    fresh_max: usize,
+    cut: FreshCut,
     first: Option<OpRecord>,
     batch: Batch,
     done: Vec<Encoded>,
@@ -174,8 +188,10 @@ impl Cutter {
     /// Records an op in the current batch, or in a fresh one; gives the numbers of the batch and of the op in it.
     fn push(&mut self, record: &OpRecord) -> Result<(usize, usize), SubmitError> {
         self.begin(record)?;
-        if self.batch.push(record, &self.limits).is_err() {
+        let ends = self.cut.is_before(record, self.fresh_max);
+        if ends || self.batch.push(record, &self.limits).is_err() {
             self.done.push(Encoded::new(std::mem::take(&mut self.batch)));
+            self.cut = FreshCut::default();
             self.begin(record)?;
             let pushed = self.batch.push(record, &self.limits);
             pushed.map_err(|full| SubmitError::OpTooLarge {
@@ -185,6 +201,7 @@ impl Cutter {
                 limit: full.limit,
             })?;
         }
+        self.cut.add(record);
         Ok((self.done.len(), self.batch.n_ops() - 1))
     }
 

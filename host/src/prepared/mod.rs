@@ -11,6 +11,7 @@
 
 mod bind;
 mod patch;
+mod residency;
 mod run;
 mod trace;
 
@@ -46,6 +47,7 @@ pub struct PreparedGraph {
     sent: Vec<Sent>,
     sent_on: Option<Arc<Links>>,
     compute_bytes: u64,
+    n_maps: u32,
     profile: bool,
     costs: Vec<OpCost>,
     /// When each batch of a traced run was handed over.
@@ -109,6 +111,7 @@ impl PreparedGraph {
             sent: Vec::new(),
             sent_on: None,
             compute_bytes: layout.chunk_bytes.iter().sum(),
+            n_maps: 0,
             profile: false,
             costs: Vec::new(),
             pushes: Vec::new(),
@@ -195,6 +198,11 @@ impl PreparedGraph {
     /// Batches that one run sends.
     pub fn n_batches(&self) -> usize {
         self.batches.len()
+    }
+
+    /// Mappings that the DSPs made for the last run: 0 once everything that fits is mapped.
+    pub fn n_maps(&self) -> u32 {
+        self.n_maps
     }
 
     /// Ops that one run executes, after fusion.

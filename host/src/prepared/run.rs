@@ -145,6 +145,7 @@ impl PreparedGraph {
         let mut failure: Option<(usize, BatchReply, Status)> = None;
         self.costs.clear();
         self.trace.clear();
+        self.n_maps = 0;
         for idx in 0..self.sent.len() {
             let Sent {
                 batch_idx,
@@ -160,6 +161,7 @@ impl PreparedGraph {
                     return Err(lost.into());
                 }
             };
+            self.n_maps = self.n_maps.saturating_add(reply.n_maps);
             let status = Status::try_from(reply.status).unwrap_or(Status::Invalid);
             // The member that failed tells more than those that it took along.
             let replaces = |&(of, _, old): &(usize, BatchReply, Status)| of == batch_idx && old == Status::PeerFailed;

@@ -90,6 +90,11 @@ impl<'m> Context<'m> {
         self.decode.graphs().next().map_or(&[], PreparedGraph::costs)
     }
 
+    /// Mappings that the DSPs made for the last decode step: 0 where everything fits the window.
+    pub fn maps_per_token(&self) -> u32 {
+        self.decode.graphs().map(PreparedGraph::n_maps).sum()
+    }
+
     /// Ops of one decode step, after fusion, of all sessions.
     pub fn n_ops(&self) -> usize {
         self.decode.graphs().map(PreparedGraph::n_ops).sum()
