@@ -11,7 +11,7 @@ use hexloom::transport::{BlockRef, Connection, MapKind, SessionAt, SharedMemory,
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the pinned buffer.
-const PINNED_BYTES: u64 = 1 << 20;
+pub const PINNED_BYTES: u64 = 1 << 20;
 /// Longest wait for a reply.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -68,6 +68,11 @@ impl Raw {
             ..BufferDesc::default()
         };
         Ok((memory, desc))
+    }
+
+    /// Makes memory of another connection known to this one.
+    pub fn share(&self, memory: &SharedMemory) -> Result<(), TransportError> {
+        self.connection.map(memory, MapKind::Lazy)
     }
 
     /// The pinned buffer, in which blocks lie.

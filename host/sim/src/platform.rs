@@ -140,6 +140,9 @@ impl Platform for SimPlatform {
     }
 
     fn relax(&self) {
+        if self.stopping.load(Ordering::Acquire) {
+            die("stopped while it waited for a fence".to_owned());
+        }
         std::thread::yield_now();
     }
 
