@@ -170,7 +170,8 @@ impl Peers {
 
     /// Both get the sum of what each has.
     fn reduction(&mut self) {
-        (self.fill(0, 1.0), self.fill(1, 2.0));
+        self.fill(0, 1.0);
+        self.fill(1, 2.0);
         for round in 1..=ROUNDS {
             self.both_well(round, &|batch, rank, round| {
                 let srcs = [0, 1, slot(0, 3), slot(1, 3)];
