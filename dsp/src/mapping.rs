@@ -112,19 +112,28 @@ impl MappingTable {
     ) -> Result<Bases, ResolveError> {
         self.batch += 1;
         self.settles_left = MAX_SETTLES;
-        // What is mapped already is pinned before anything is evicted for the rest.
-        for desc in buffers {
-            if let Some(entry) = self.entries.iter_mut().find(|entry| entry.serves(desc)) {
+        // What is mapped already is pinned before anything is evicted for the rest, of which there mostly is none.
+        let mut bases = [Base::Window(pinned.address); MAX_BUFFERS as usize];
+        let mut is_whole = true;
+        for (base, desc) in bases.iter_mut().zip(buffers) {
+            if desc.fd == pinned.fd {
+                is_whole &= fits(desc, pinned);
+            } else if let Some(entry) = self.entries.iter_mut().find(|entry| entry.serves(desc)) {
                 entry.last_batch = self.batch;
                 entry.desc.next_use = desc.next_use;
+                *base = entry.mapped.base;
+            } else {
+                is_whole = false;
             }
+        }
+        if is_whole {
+            return Ok(bases);
         }
         for (buffer_idx, desc) in (0u32..).zip(buffers) {
             self.reuse_buf(platform, desc, pinned)
                 .map_err(|status| ResolveError { status, buffer_idx })?;
         }
         // A defragmentation may have moved what was resolved before it, so places are read off at the end.
-        let mut bases = [Base::Window(0); MAX_BUFFERS as usize];
         for (base, desc) in bases.iter_mut().zip(buffers) {
             // What has no entry is the session's own buffer.
             *base = self.base_of(desc, pinned).unwrap_or(Base::Window(pinned.address));
@@ -135,7 +144,7 @@ impl MappingTable {
     /// Where a buffer begins if it is the session's own or mapped now.
     pub fn base_of(&self, desc: &BufferDesc, pinned: PinnedBuffer) -> Option<Base> {
         if desc.fd == pinned.fd {
-            return (desc.bytes <= pinned.bytes).then_some(Base::Window(pinned.address));
+            return fits(desc, pinned).then_some(Base::Window(pinned.address));
         }
         let entry = self.entries.iter().find(|entry| entry.serves(desc))?;
         Some(entry.mapped.base)
@@ -159,7 +168,7 @@ impl MappingTable {
     /// mapping; then a new one.
     fn reuse_buf<P: Platform>(&mut self, platform: &P, desc: &BufferDesc, pinned: PinnedBuffer) -> Result<(), Status> {
         if desc.fd == pinned.fd {
-            return match desc.bytes <= pinned.bytes && !is_extended(desc) {
+            return match fits(desc, pinned) {
                 true => Ok(()),
                 false => Err(Status::Invalid),
             };
@@ -311,6 +320,11 @@ impl Entry {
             _ => 0,
         }
     }
+}
+
+/// Whether a descriptor of the session's own buffer is one of it.
+fn fits(desc: &BufferDesc, pinned: PinnedBuffer) -> bool {
+    desc.bytes <= pinned.bytes && !is_extended(desc)
 }
 
 fn is_extended(desc: &BufferDesc) -> bool {

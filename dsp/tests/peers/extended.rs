@@ -6,7 +6,8 @@ use hexloom_abi::{Opcode, Status, scratch};
 use hexloom_dsp::KernelSet;
 
 use super::graph::{DATA, Graph, Node, nodes};
-use super::peer::{Batch, Setup, with_peer};
+use super::groups::join;
+use super::peer::{Batch, Setup, on_peers, with_peer};
 
 /// Scratch in bytes, beside the least that the shared rule names.
 const SCRATCH: [usize; 4] = [12 << 10, 24 << 10, 48 << 10, 256 << 10];
@@ -86,6 +87,31 @@ fn threads_and_the_whole_list_in_one_batch() {
         assert_eq!(status, Status::Ok);
         assert!(found == wanted, "{n_threads} threads");
     }
+}
+
+/// Members of a group that have their weights outside the window as well.
+#[test]
+fn shares_of_a_group() {
+    let graph = Graph::new(nodes());
+    let setup = Setup {
+        scratch_bytes: 40 << 10,
+        has_extended: true,
+        ..Setup::default()
+    };
+    let (_, wanted) = run(&graph, setup, 0);
+    let world = graph.world();
+    on_peers(
+        &world,
+        2,
+        |_| setup,
+        |member, peer| {
+            let mut batch = Batch::default();
+            join(&mut batch, &world, member, 2, 0);
+            graph.add_to(&mut batch, &world, BUFFER_EXTENDED);
+            peer.check(&batch);
+        },
+    );
+    assert!(world.all(DATA) == wanted);
 }
 
 #[test]

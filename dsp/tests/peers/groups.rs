@@ -6,7 +6,7 @@ use super::graph::{DATA, Graph, nodes};
 use super::peer::{Batch, LONG_US, PINNED, Setup, on_peers, with_peer};
 use super::world::World;
 
-fn join(batch: &mut Batch, world: &World, member: u32, n_members: u32, base_seq: u32) {
+pub(crate) fn join(batch: &mut Batch, world: &World, member: u32, n_members: u32, base_seq: u32) {
     let slots = batch.slots(world, 0, 0, n_members);
     let params = GroupParams {
         member,

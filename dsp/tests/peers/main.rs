@@ -6,4 +6,5 @@ mod graph;
 mod groups;
 mod peer;
 mod reductions;
+mod set_rows;
 mod world;

@@ -1,5 +1,7 @@
 //! A session on a node of the world, and batches for it.
 
+use std::sync::atomic::Ordering;
+
 use hexloom_abi::descriptor::{TENSOR_FENCE, TENSOR_TILED, TENSOR_WEIGHT};
 use hexloom_abi::layout::{BlockCounts, BlockLayout};
 use hexloom_abi::limits::FENCE_SLOT_BYTES;
@@ -164,6 +166,11 @@ impl Peer<'_, '_> {
             (Ok(Status::Ok), u32::MAX, 0)
         );
         reply
+    }
+
+    /// Lines that the session has invalidated so far.
+    pub(crate) fn n_invalidated(&self) -> u32 {
+        self.pool.platform().n_invalidated.load(Ordering::Relaxed)
     }
 
     pub(crate) fn n_mappings(&self) -> usize {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use hexloom_abi::descriptor::BUFFER_EXTENDED;
@@ -38,6 +38,8 @@ pub(crate) struct Node<'w> {
     mapped_bytes: Mutex<u64>,
     has_extended: bool,
     start: Instant,
+    /// Lines that were invalidated.
+    pub(crate) n_invalidated: AtomicU32,
 }
 
 struct Cache {
@@ -110,6 +112,7 @@ impl<'w> Node<'w> {
             mapped_bytes: Mutex::new(0),
             has_extended,
             start: Instant::now(),
+            n_invalidated: AtomicU32::new(0),
         }
     }
 
@@ -173,6 +176,7 @@ impl Platform for Node<'_> {
         let memory = self.world.lines.lock().unwrap();
         let mut cache = self.cache.lock().unwrap();
         for idx in cache.range(address, bytes) {
+            self.n_invalidated.fetch_add(1, Ordering::Relaxed);
             cache.clean[idx] = memory[idx];
             // SAFETY: as in `clean`.
             unsafe { *cache.line(idx) = memory[idx] };

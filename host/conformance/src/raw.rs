@@ -11,7 +11,7 @@ use hexloom::transport::{BlockRef, Connection, MapKind, SessionAt, SharedMemory,
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the pinned buffer.
-const PINNED_BYTES: u64 = 1 << 20;
+pub const PINNED_BYTES: u64 = 1 << 20;
 /// Those of them that a block can have; the rest is for fences.
 pub const BLOCK_BYTES: u64 = PINNED_BYTES - 4096;
 /// Longest wait for a reply.
@@ -80,6 +80,11 @@ impl Raw {
     /// Takes back the map of memory that this gave, and nothing on the DSP side.
     pub fn unmap(&self, memory: &SharedMemory) -> Result<(), TransportError> {
         self.connection.unmap(memory.fd(), memory.bytes())
+    }
+
+    /// Makes memory of another connection known to this one.
+    pub fn share(&self, memory: &SharedMemory) -> Result<(), TransportError> {
+        self.connection.map(memory, MapKind::Lazy)
     }
 
     /// The pinned buffer, in which blocks lie.

@@ -67,6 +67,14 @@ fn cheap_cases_on_the_matrix_unit_equal_the_simulator() {
     }
 }
 
+/// Two guests that wait for each other over memory that both have.
+#[test]
+fn sessions_that_wait_for_each_other() {
+    let Some(options) = options() else { return };
+    let transport: Arc<dyn hexloom::Transport> = Arc::new(EmuTransport::new(options));
+    hexloom_conformance::peers::run(&transport);
+}
+
 /// A connection with a buffer of three tensors and the batch that adds the first two.
 struct Bench {
     raw: Raw,

@@ -10,7 +10,7 @@ use hexloom::{Session, SessionOptions, Transport};
 use hexloom_models::ModelError;
 use hexloom_models::gguf::Gguf;
 use hexloom_models::llama::{Context, Model, Split};
-use hexloom_sim::SimTransport;
+use hexloom_sim::{SimOptions, SimTransport};
 
 /// "The capital of France is" and what one might say then; the last piece is several tokens.
 const PIECES: [&[u32]; 4] = [&[504, 3575, 282, 4649, 314], &[7042], &[30], &[1116, 314, 253]];
@@ -94,4 +94,40 @@ fn a_model_that_does_not_go_round_is_refused() {
     };
     assert!(matches!(error, ModelError::Split { .. }), "{error}");
     assert!(error.to_string().contains("3 key and value heads"), "{error}");
+}
+
+/// In a window half as large as the weights the logits are the same, and a token maps what takes turns, no more.
+#[test]
+fn in_a_window_smaller_than_the_model() {
+    let Some(path) = support::model("in_a_window_smaller_than_the_model") else {
+        return;
+    };
+    let gguf = Gguf::open(path).unwrap();
+    let expected = logits(&gguf, Split::single(&sessions(&[(0, 0)])[0]));
+    for window_bytes in [48u64 << 20, 64 << 20] {
+        let sim = SimOptions {
+            window_bytes,
+            ..SimOptions::default()
+        };
+        let options = SessionOptions {
+            n_slots: 512,
+            batch_ops: 64,
+            batch_tensors: 256,
+            n_fences: 0,
+            ..SessionOptions::default()
+        };
+        let session = Session::open(Arc::new(SimTransport::new(sim)), options).unwrap();
+        let split = Split::single(&session).leaving(6 << 20);
+        let model = Model::load_split(&gguf, split, &|_, _| {}).unwrap();
+        let mut context = Context::new(&model, 128).unwrap();
+        let mut maps = 0;
+        let found = PIECES.map(|piece| {
+            let logits = context.eval(piece).unwrap().to_vec();
+            maps = context.maps_per_token();
+            logits
+        });
+        same(&expected, &found);
+        eprintln!("window of {window_bytes}: {maps} maps a token");
+        assert!(maps > 0);
+    }
 }

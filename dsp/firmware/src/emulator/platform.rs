@@ -121,6 +121,10 @@ impl Platform for EmuPlatform {
         sys::futex_wait(word, expected, timeout_us);
     }
 
+    fn relax(&self) {
+        sys::sched_yield();
+    }
+
     fn wake(&self, word: &AtomicU32) {
         sys::futex_wake(word);
     }
