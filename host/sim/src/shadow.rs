@@ -6,6 +6,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hexloom::transport::TransportError;
 use hexloom::transport::memfd::failed;
@@ -115,17 +116,25 @@ impl Shadow {
         }
     }
 
+    /// A line as it is, first word first: a sequence number there is read before what it stands for.
     fn load(&self, base: usize, idx: usize) -> Line {
-        debug_assert!((idx as u64) < self.bytes.div_ceil(LINE_BYTES));
-        // SAFETY: `idx` is one of the lines of the two mappings, which are at least `bytes` long and whole pages; both live
-        // as long as this does. Whoever writes the line meanwhile breaks the rule that this copy is there to test.
-        unsafe { std::ptr::read_volatile((base as *const Line).wrapping_add(idx)) }
+        std::array::from_fn(|word| self.word(base, idx, word).load(Ordering::Acquire))
     }
 
+    /// Stores a line, first word last.
     fn store(&self, base: usize, idx: usize, line: &Line) {
-        debug_assert!((idx as u64) < self.bytes.div_ceil(LINE_BYTES));
-        // SAFETY: as in `load`.
-        unsafe { std::ptr::write_volatile((base as *mut Line).wrapping_add(idx), *line) };
+        for (word, &value) in line.iter().enumerate().rev() {
+            self.word(base, idx, word).store(value, Ordering::Release);
+        }
+    }
+
+    fn word(&self, base: usize, idx: usize, word: usize) -> &AtomicU64 {
+        debug_assert!((idx as u64) < self.bytes.div_ceil(LINE_BYTES) && word < LINE_WORDS);
+        let word = (base as *mut Line).wrapping_add(idx).cast::<u64>().wrapping_add(word);
+        // SAFETY: `idx` is one of the lines of the two mappings, which begin on pages, are at least `bytes` long, whole pages,
+        // and live as long as this does. Whoever writes the line meanwhile with plain stores breaks the rules that this copy
+        // is there to test.
+        unsafe { AtomicU64::from_ptr(word) }
     }
 }
 
@@ -139,10 +148,15 @@ impl Drop for Shadow {
     }
 }
 
-/// A sum that differs for lines that differ; 0 for zeros.
+/// A sum that differs for lines that differ; 0 for zeros. Each word counts with a multiplier of its own, and both halves of
+/// the product, so that single bits (signs of zeros, say) never stand for each other.
 fn sum_of(line: &Line) -> u64 {
+    const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut multiplier = FIRST;
     line.iter().fold(0, |sum: u64, &word| {
-        (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        let product = u128::from(word) * u128::from(multiplier);
+        multiplier = multiplier.wrapping_add(FIRST << 1);
+        sum.wrapping_add(product as u64 ^ (product >> 64) as u64)
     })
 }
 
