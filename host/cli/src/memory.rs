@@ -2,11 +2,12 @@
 //!
 //! Graphs are prepared for the `null` device with weights that are placed but not written, so that the numbers are the
 //! planner's own and no memory is touched. Only masks grow with the context; beyond [`MEASURED`] tokens they are added
-//! by arithmetic. Guards and page rounding, below 8 KiB a buffer, are not counted.
+//! by arithmetic. Whether it fits is told with room for the guards and page rounding of a full mapping table.
 
+use hexloom::abi::limits::MAX_MAPPINGS;
 use hexloom::abi::scratch::ATTENTION_BLOCK;
 use hexloom::memory::compute::{ChunkReport, ComputeReport};
-use hexloom::plan::buffers::BufferLimits;
+use hexloom::plan::buffers::{BufferLimits, PAGE_BYTES};
 use hexloom::session::TensorUse;
 use hexloom::{Session, SessionOptions};
 use hexloom_models::gguf::Gguf;
@@ -20,6 +21,8 @@ use crate::output::{grouped, mib};
 const COMPUTE_BYTES: u64 = 4 << 20;
 /// Longest context that graphs are prepared for here.
 const MEASURED: u32 = 4096;
+/// Guards and page rounding of as many buffers as can be mapped.
+const GUARDS: u64 = (MAX_MAPPINGS as u64) * 2 * PAGE_BYTES;
 
 /// Bytes by use, for one context length.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -81,7 +84,11 @@ impl Footprint {
         let reports = context.compute_reports()?;
         let window_bytes = target.window_bytes.unwrap_or(session.hw().window_bytes);
         let budget = window_bytes.saturating_sub(session.pinned_bytes());
-        let limits = BufferLimits::new(target.arch.unwrap_or(session.hw().arch), budget);
+        // Packed for the window, but not refused when it is too small: that is for the report to tell.
+        let limits = BufferLimits {
+            budget_bytes: u64::MAX,
+            ..BufferLimits::new(target.arch.unwrap_or(session.hw().arch), budget)
+        };
         let footprint = Self::from_parts(Parts {
             n_ctx,
             n_batch,
@@ -107,7 +114,8 @@ impl Footprint {
         let fixed = parts.weights + parts.compute_without_masks + parts.pinned;
         let per_token = cache_per_token + mask_bytes(parts.n_batch);
         let total = fixed + rows * per_token;
-        let left = parts.window.saturating_sub(fixed);
+        let usable = parts.window.saturating_sub(GUARDS);
+        let left = usable.saturating_sub(fixed);
         let most = left / per_token / u64::from(ATTENTION_BLOCK) * u64::from(ATTENTION_BLOCK);
         Self {
             n_ctx: parts.n_ctx,
@@ -119,7 +127,7 @@ impl Footprint {
             pinned_bytes: parts.pinned,
             total_bytes: total,
             window_bytes: parts.window,
-            fits: total <= parts.window,
+            fits: total <= usable,
             weight_buffers: Vec::new(),
             weights: None,
             limits: BufferLimits::new(0, parts.window),

@@ -26,12 +26,13 @@ pub struct BufferLimits {
 }
 
 impl BufferLimits {
-    /// The default cap for a window with `budget_bytes` net of the pinned buffer: a thirty-second of it, in whole MiB.
+    /// The default cap for a window with `budget_bytes` net of the pinned buffer: a thirty-second of it, in
+    /// whole MiB, at least one.
     pub const fn new(arch: u32, budget_bytes: u64) -> Self {
-        let cap_bytes = (budget_bytes / BUFFERS_TO_FILL).saturating_add((1 << 20) - 1) >> 20 << 20;
+        let fill = (budget_bytes / BUFFERS_TO_FILL) >> 20 << 20;
         Self {
             arch,
-            cap_bytes,
+            cap_bytes: if fill == 0 { 1 << 20 } else { fill },
             budget_bytes,
             extended: false,
         }
@@ -67,7 +68,7 @@ impl BufferLimits {
         let most = self.mapping_bytes_max().saturating_sub(GUARD_BYTES) / PAGE_BYTES * PAGE_BYTES;
         let cap = self.cap_bytes.min(most) / LINE_BYTES * LINE_BYTES;
         // A window too small for anything is told by the first tensor that does not fit.
-        match self.cap_bytes < LINE_BYTES && self.budget_bytes > 0 {
+        match self.cap_bytes < LINE_BYTES {
             true => Err(BufferPlanError::Cap {
                 cap_bytes: self.cap_bytes,
             }),

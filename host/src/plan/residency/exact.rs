@@ -57,7 +57,7 @@ impl<'a> Graph<'a> {
         let all = sets.batches.iter().fold(0, |all, batch| all | batch);
         let limits = match all.count_ones() as usize {
             0..=EXACT_BUFFERS => (usize::MAX, usize::MAX),
-            0..=MAX_MAPPINGS => (MAX_NODES, MAX_EDGES),
+            n if n <= MAX_MAPPINGS => (MAX_NODES, MAX_EDGES),
             _ => return None,
         };
         let mut edges = 0;

@@ -2,7 +2,7 @@
 
 use super::cycle::{Cycle, ResidencyError};
 use super::schedule::Schedule;
-use crate::plan::buffers::{BufferLimits, BufferPlan, PlannedBuffer, TensorNeed};
+use crate::plan::buffers::{BufferLimits, BufferPlan, PAGE_BYTES, PlannedBuffer, TensorNeed};
 use crate::plan::window::{Making, Need, Table, Window};
 
 /// Caps tried: the budget divided by halves up to this number of halves.
@@ -39,8 +39,11 @@ pub fn stream(tensors: &[TensorNeed<'_>], uses: &[usize], limits: &BufferLimits)
     for halves in 2..=HALVES_MAX {
         let cap = (limits.budget_bytes / halves).saturating_mul(2);
         let plan = BufferPlan::new(tensors, &limits.with_cap(cap))?;
-        if !plans.contains(&plan) {
-            plans.push(plan);
+        let even = evened(tensors, limits, cap, plan.buffers.len())?;
+        for plan in [padded(&even), even, plan] {
+            if !plans.contains(&plan) {
+                plans.push(plan);
+            }
         }
     }
     // Few buffers first: they need the fewest maps, and are soon looked at.
@@ -74,6 +77,37 @@ pub fn stream(tensors: &[TensorNeed<'_>], uses: &[usize], limits: &BufferLimits)
         }
     }
     best.ok_or(failure)
+}
+
+/// The same number of buffers under the smallest cap: near to equal in size, so that one takes another's place.
+fn evened(
+    tensors: &[TensorNeed<'_>],
+    limits: &BufferLimits,
+    cap: u64,
+    n_buffers: usize,
+) -> Result<BufferPlan, ResidencyError> {
+    let (mut low, mut high) = (PAGE_BYTES, cap.max(PAGE_BYTES));
+    while high - low > PAGE_BYTES {
+        let cap = low.midpoint(high);
+        match BufferPlan::new(tensors, &limits.with_cap(cap))?.buffers.len() > n_buffers {
+            true => low = cap,
+            false => high = cap,
+        }
+    }
+    Ok(BufferPlan::new(tensors, &limits.with_cap(high))?)
+}
+
+/// The same buffers, all as large as the largest: whatever goes leaves room for whatever comes.
+fn padded(plan: &BufferPlan) -> BufferPlan {
+    let mut padded = plan.clone();
+    let largest = plan.buffers.iter().max_by_key(|buffer| buffer.mapped_bytes());
+    if let Some(largest) = largest {
+        padded.buffers.iter_mut().for_each(|buffer| {
+            buffer.bytes = largest.bytes;
+            buffer.guard_bytes = largest.guard_bytes;
+        });
+    }
+    padded
 }
 
 /// Batches of one token, and the op that each starts with.

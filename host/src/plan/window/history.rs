@@ -119,7 +119,7 @@ impl Maker {
         let room = self.room();
         // Smaller and smaller until it fits with some cache; what is always fits in the end, or another model goes.
         for shrink in 0..8 {
-            let target = room / 100 * (20 + self.random.below(78)) >> shrink;
+            let target = (room / 100 * (20 + self.random.below(78))) >> shrink;
             let shape = Shape::random(&mut self.random, target);
             let (weights, compute) = (shape.weights(), shape.compute(&mut self.random));
             let fixed_bytes = sum(&weights) + sum(&compute);

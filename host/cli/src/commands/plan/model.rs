@@ -116,6 +116,7 @@ fn table(footprint: &Footprint) -> String {
     let (total, window) = (footprint.total_bytes, footprint.window_bytes);
     let _ = match footprint.fits {
         true => writeln!(text, "fits, {} are left", mib(window - total)),
+        false if total <= window => writeln!(text, "does not fit, {} are too few for guards", mib(window - total)),
         false => writeln!(text, "does not fit, {} are missing", mib(total - window)),
     };
     let (most, trained) = (
