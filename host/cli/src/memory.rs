@@ -158,7 +158,7 @@ struct Parts<'a> {
 }
 
 /// Bytes of the window that caches and graphs take beside the weights in each session. Warns when not everything fits at
-/// once.
+/// once; refuses a context for which these alone do not.
 pub(crate) fn beside(gguf: &Gguf, n_ctx: u32, sessions: &[Session]) -> Result<u64, Failure> {
     let Some(first) = sessions.first() else { return Ok(0) };
     let limits = first.buffer_limits(TensorUse::Weights);
@@ -177,6 +177,16 @@ pub(crate) fn beside(gguf: &Gguf, n_ctx: u32, sessions: &[Session]) -> Result<u6
         config: &LlamaConfig::from_gguf(gguf)?,
     });
     let beside = footprint.cache_bytes / n_sessions + footprint.compute_bytes;
+    if beside > first.window_bytes() {
+        let per_token = footprint.cache_bytes / u64::from(n_ctx.max(1)) / n_sessions + mask_bytes(BATCH_TOKENS as u32);
+        return Err(Failure::Argument(format!(
+            "a context of {} tokens needs {} beside the weights, the device's window has {}; use at most --ctx {}",
+            grouped(n_ctx.into()),
+            mib(beside),
+            mib(first.window_bytes()),
+            first.window_bytes().saturating_sub(COMPUTE_BYTES) / per_token.max(1)
+        )));
+    }
     if weights / n_sessions + beside > first.window_bytes() {
         eprintln!(
             "{} with a context of {} tokens needs {}, the device's window has {}: buffers take turns in it, which costs \

@@ -81,6 +81,32 @@ pub fn sim() -> Result<Suite, OpenError> {
     Ok(Suite::new(reference, runners))
 }
 
+/// The simulator as a v81 with every weight outside the window, beside one with weights inside: one and several threads,
+/// sizes of scratch memory, junk in it.
+pub fn extended() -> Result<Suite, OpenError> {
+    let open = |name: &str, n_threads, scratch_bytes, extended_weights| {
+        let transport = SimTransport::new(SimOptions {
+            arch: 81,
+            n_threads,
+            scratch_bytes,
+            junk_scratch: true,
+            ..SimOptions::default()
+        });
+        let options = SessionOptions {
+            extended_weights,
+            ..SessionOptions::default()
+        };
+        Runner::open(name, Arc::new(transport), options)
+    };
+    let runners = vec![
+        open("v81", 2, 8 << 20, false)?,
+        open("v81 extended, 1 thread", 1, 8 << 20, true)?,
+        open("v81 extended, 3 threads", 3, 8 << 20, true)?,
+        open("v81 extended, 1 MiB scratch", 2, 1 << 20, true)?,
+    ];
+    Ok(Suite::new(reference()?, runners))
+}
+
 /// The simulator with the matrix unit's model: one and several threads, sizes of scratch memory, junk in it, and every
 /// kernel set of this machine.
 pub fn matrix_unit() -> Result<Suite, OpenError> {

@@ -110,7 +110,7 @@ fn in_a_window_smaller_than_the_model() {
             ..SimOptions::default()
         };
         let options = SessionOptions {
-            n_slots: 512,
+            n_slots: 96,
             batch_ops: 64,
             batch_tensors: 256,
             n_fences: 0,
@@ -130,4 +130,27 @@ fn in_a_window_smaller_than_the_model() {
         eprintln!("window of {window_bytes}: {maps} maps a token");
         assert!(maps > 0);
     }
+}
+
+/// As a v81 with all weights outside the window, which is then too small for them: the same logits.
+#[test]
+fn with_extended_weights() {
+    let Some(path) = support::model("with_extended_weights") else {
+        return;
+    };
+    let gguf = Gguf::open(path).unwrap();
+    let expected = logits(&gguf, Split::single(&sessions(&[(0, 0)])[0]));
+    let sim = SimOptions {
+        arch: 81,
+        window_bytes: 32 << 20,
+        ..SimOptions::default()
+    };
+    let options = SessionOptions {
+        extended_weights: true,
+        n_slots: 4,
+        ..SessionOptions::default()
+    };
+    let session = Session::open(Arc::new(SimTransport::new(sim)), options).unwrap();
+    same(&expected, &logits(&gguf, Split::single(&session)));
+    assert!(session.known_bytes() < 32 << 20);
 }

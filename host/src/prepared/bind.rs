@@ -3,10 +3,11 @@
 //! Done when the graph is prepared, and again when a session that it depends on was opened anew: its own, because slots
 //! lie in the pinned buffer of a connection, or that of an event, because fences do.
 
-use hexloom_abi::Opcode;
 use hexloom_abi::descriptor::TENSOR_FENCE;
 use hexloom_abi::fence::{AllreduceParams, FENCE_WAIT, FenceRef, GroupParams, MAX_TIMEOUT_US};
 use hexloom_abi::limits::{MAX_BUFFERS, MAX_PARAMS};
+use hexloom_abi::support::Unsupported;
+use hexloom_abi::{Opcode, scratch, support};
 
 use super::residency::{self, FreshCut};
 use super::{PreparedBatch, PreparedGraph};
@@ -93,13 +94,11 @@ impl PreparedGraph {
         };
         let mut syncs = Vec::new();
         for (node, record) in self.graph.nodes.iter().zip(&records) {
-            self.session
-                .supports(&record.op())
-                .map_err(|refusal| GraphError::Unsupported {
-                    op: node.opcode,
-                    name: node.name.clone(),
-                    what: format!("{}; {}", refusal_text(&refusal), self.graph.operand_text(node)),
-                })?;
+            self.check(record).map_err(|refusal| GraphError::Unsupported {
+                op: node.opcode,
+                name: node.name.clone(),
+                what: format!("{}; {}", refusal_text(&refusal), self.graph.operand_text(node)),
+            })?;
             let (batch_idx, op_idx) = cutter.push(record)?;
             if let Some(sync) = &node.sync {
                 syncs.push(SyncOp {
@@ -115,6 +114,21 @@ impl PreparedGraph {
             residency::tell_next_uses(&mut batches);
         }
         Ok((batches, syncs))
+    }
+
+    /// Whether the DSP takes an op with its operands where they are.
+    fn check(&self, record: &OpRecord) -> Result<(), Unsupported> {
+        let op = record.op();
+        self.session.supports(&op)?;
+        let bit = |(idx, tensor): (usize, &TensorRef)| u16::from(tensor.buffer.is_extended()) << idx;
+        let srcs = record.srcs.iter().enumerate();
+        let srcs: u16 = srcs.filter_map(|(idx, src)| Some(bit((idx, src.as_ref()?)))).sum();
+        let dsts: u16 = record.dsts.iter().enumerate().map(bit).sum();
+        if srcs | dsts == 0 {
+            return Ok(());
+        }
+        support::check_extended(&op, srcs, dsts)?;
+        scratch::check_extended(&op, srcs, self.session.n_threads(), self.session.scratch_bytes())
     }
 
     /// A node with the places of its operands and, where it waits, the session's own time-out.

@@ -124,7 +124,9 @@ impl PreparedGraph {
                 )
             }
             _ => match encoded.buffers.get(reply.detail as usize) {
-                Some(buffer) if matches!(status, Status::MapFailed | Status::WindowFull) => format!("{buffer:?}"),
+                Some(buffer) if matches!(status, Status::MapFailed | Status::WindowFull | Status::NoExtended) => {
+                    format!("{buffer:?}")
+                }
                 _ => format!("the message (detail {:#x})", reply.detail),
             },
         };

@@ -15,7 +15,7 @@ use crate::memory::Buffer;
 use crate::session::pinned::Pinned;
 use crate::session::queue::RequestQueue;
 use crate::session::{FenceRun, MatrixUnit, SessionOptions, Slot};
-use crate::transport::{Connection, HwInfo, MapKind, SessionAt, Transport, TransportError};
+use crate::transport::{Connection, HwInfo, MapKind, SessionAt, Transport, TransportError, aee};
 
 /// Wait before a failed map is tried once more: late unmaps of other processes need about that long.
 const MAP_RETRY: Duration = Duration::from_millis(100);
@@ -65,9 +65,15 @@ impl Link {
         })?;
         let pinned = Buffer::pinned(transport, pinned_bytes).map_err(step("allocating the pinned buffer"))?;
         let connection = Arc::clone(&started.connection);
-        connection
-            .map(pinned.memory(), MapKind::Pinned)
-            .map_err(step("mapping the pinned buffer"))?;
+        let map = || connection.map(pinned.memory(), MapKind::Pinned);
+        let mapped = map().or_else(|error| match error {
+            TransportError::Dead(_) => Err(error),
+            _ => {
+                thread::sleep(MAP_RETRY);
+                map()
+            }
+        });
+        mapped.map_err(step("mapping the pinned buffer"))?;
         let started = started.with_pinned(pinned.clone());
         let queue_id = connection
             .create_queue(options.n_slots)
@@ -194,7 +200,14 @@ impl Link {
         };
         let result = match first {
             Err(TransportError::Dead(_)) | Ok(()) => first,
-            Err(_) => {
+            Err(error) => {
+                if error.is_code(aee::EALREADY) {
+                    // An earlier buffer of that fd could not be unmapped when it ended.
+                    give_back(
+                        "unmapping a buffer that is gone",
+                        self.connection.unmap(buffer.fd(), buffer.memory().bytes()),
+                    );
+                }
                 thread::sleep(MAP_RETRY);
                 let again = match buffer.map_kind() {
                     MapKind::Extended => MapKind::ExtendedNow,

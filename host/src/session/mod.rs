@@ -199,10 +199,11 @@ impl Session {
     /// What buffers for weights or for caches can be in this session.
     pub fn buffer_limits(&self, use_: TensorUse) -> BufferLimits {
         let limits = BufferLimits::new(self.hw().arch, self.window_bytes());
-        let limits = limits.with_cap(limits.cap_bytes.min(self.shared.options.buffer_bytes_max));
+        let cap = self.shared.options.buffer_bytes_max;
         match self.shared.options.extended_weights && use_ == TensorUse::Weights {
-            true => limits.outside_window(),
-            false => limits,
+            // There is no window to fragment, so buffers are as large as they may be.
+            true => limits.with_cap(cap).outside_window(),
+            false => limits.with_cap(limits.cap_bytes.min(cap)),
         }
     }
 

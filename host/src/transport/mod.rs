@@ -153,6 +153,13 @@ pub enum TransportError {
     },
 }
 
+impl TransportError {
+    /// Whether it is the platform's error `code`.
+    pub fn is_code(&self, wanted: i32) -> bool {
+        matches!(self, Self::Call { code, .. } if *code == wanted)
+    }
+}
+
 /// How the DSP process ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
