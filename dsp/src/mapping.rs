@@ -1,29 +1,23 @@
 //! The mapping table: which buffers this session sees, and [`MappingTable::resolve`], which finds or makes them visible.
 //!
 //! An entry is keyed by (fd, generation, flags) and checked against the size asked for, so a recycled fd never hits the
-//! mapping of the buffer that had the number before. When the window is full, mappings that this batch does not need are
-//! evicted: what the host's plan uses last first, then what was used longest ago. A map that still fails is tried again
-//! after the platform has waited for space of earlier unmaps, then after every other eviction, then after all mappings in
-//! the window were dropped, to be made again largest first, which closes holes. If that fails too, the batch fails with a
-//! status. The session's own buffer is in none of this: it has no entry.
-
-use core::cmp::Reverse;
+//! mapping of the buffer that had the number before. `room` makes room for what is not mapped.
+//! The session's own buffer is in none of this: it has no entry.
 
 use heapless::Vec;
 use hexloom_abi::descriptor::BUFFER_EXTENDED;
 use hexloom_abi::limits::{MAX_BUFFERS, MAX_MAPPINGS};
 use hexloom_abi::{BufferDesc, Status};
 
-use crate::log;
 use crate::platform::{Base, Mapped, Platform};
+
+mod room;
+mod stretch;
+
+use room::Due;
 
 /// Where a batch's buffers begin, by buffer index.
 pub type Bases = [Base; MAX_BUFFERS as usize];
-
-/// Longest wait for space of earlier unmaps.
-const SETTLE_US: u32 = 100_000;
-/// Such waits for one batch.
-const MAX_SETTLES: u32 = 4;
 
 /// Where the session's own queue-and-fence buffer lies, as the packet that carried the request tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +41,8 @@ pub struct MappingTable {
     unsettled: bool,
     /// Waits for space that this batch may still have.
     settles_left: u32,
+    /// The lowest place that a mapping ever had: where the window begins, as far as is known.
+    origin: u64,
 }
 
 /// A buffer of a batch that could not be resolved.
@@ -66,15 +62,6 @@ struct Entry {
     last_batch: u64,
 }
 
-/// What an eviction is to make room for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
-    /// An entry of the table.
-    Entry,
-    /// Bytes of the window.
-    Window,
-}
-
 impl MappingTable {
     /// An empty table that lets at most `window_bytes` be mapped in the 32-bit window.
     pub fn new(window_bytes: u64) -> Self {
@@ -85,6 +72,7 @@ impl MappingTable {
             n_maps: 0,
             unsettled: false,
             settles_left: 0,
+            origin: u64::MAX,
         }
     }
 
@@ -111,7 +99,6 @@ impl MappingTable {
         pinned: PinnedBuffer,
     ) -> Result<Bases, ResolveError> {
         self.batch += 1;
-        self.settles_left = MAX_SETTLES;
         // What is mapped already is pinned before anything is evicted for the rest, of which there mostly is none.
         let mut bases = [Base::Window(pinned.address); MAX_BUFFERS as usize];
         let mut is_whole = true;
@@ -129,14 +116,12 @@ impl MappingTable {
         if is_whole {
             return Ok(bases);
         }
-        for (buffer_idx, desc) in (0u32..).zip(buffers) {
-            self.reuse_buf(platform, desc, pinned)
-                .map_err(|status| ResolveError { status, buffer_idx })?;
-        }
-        // A defragmentation may have moved what was resolved before it, so places are read off at the end.
-        for (base, desc) in bases.iter_mut().zip(buffers) {
-            // What has no entry is the session's own buffer.
-            *base = self.base_of(desc, pinned).unwrap_or(Base::Window(pinned.address));
+        self.map_missing(platform, buffers, pinned)?;
+        // What was mapped before may have moved, so places are read off at the end.
+        for ((buffer_idx, desc), base) in (0u32..).zip(buffers).zip(&mut bases) {
+            // One fd cannot be two buffers at a time.
+            let status = Status::Invalid;
+            *base = self.base_of(desc, pinned).ok_or(ResolveError { status, buffer_idx })?;
         }
         Ok(bases)
     }
@@ -164,143 +149,29 @@ impl MappingTable {
         }
     }
 
-    /// Makes one buffer visible: the session's own buffer needs no table entry and is never evicted; then a live
-    /// mapping; then a new one.
-    fn reuse_buf<P: Platform>(&mut self, platform: &P, desc: &BufferDesc, pinned: PinnedBuffer) -> Result<(), Status> {
-        if desc.fd == pinned.fd {
-            return match fits(desc, pinned) {
-                true => Ok(()),
-                false => Err(Status::Invalid),
-            };
-        }
-        if let Some(idx) = self.entries.iter().position(|entry| entry.desc.fd == desc.fd) {
-            if self.entries[idx].serves(desc) {
-                return Ok(());
-            }
-            self.remove(platform, idx);
-        }
-        if is_extended(desc) && !platform.has_extended() {
-            return Err(Status::NoExtended);
-        }
-        if desc.bytes > platform.map_bytes_max() {
-            return Err(Status::MapFailed);
-        }
-        self.make_room(platform, desc)?;
-        self.map_hard(platform, desc)
-    }
-
-    /// Evicts until table and window have room for `desc`, going by their numbers.
-    fn make_room<P: Platform>(&mut self, platform: &P, desc: &BufferDesc) -> Result<(), Status> {
-        let needed = window_bytes(desc);
-        if needed > self.window_bytes {
-            return Err(Status::WindowFull);
-        }
-        while self.window_used() > self.window_bytes - needed {
-            if !self.evict(platform, Room::Window) {
-                return Err(Status::WindowFull);
-            }
-        }
-        match self.entries.is_full() && !self.evict(platform, Room::Entry) {
-            true => Err(Status::TooMany),
-            false => Ok(()),
-        }
-    }
-
-    /// Maps with all means.
-    fn map_hard<P: Platform>(&mut self, platform: &P, desc: &BufferDesc) -> Result<(), Status> {
-        loop {
-            let Err(status) = self.map(platform, desc) else {
-                return Ok(());
-            };
-            if self.settle(platform) {
-                continue;
-            }
-            if is_extended(desc) {
-                return Err(status);
-            }
-            if !self.evict(platform, Room::Window) {
-                break;
-            }
-        }
-        self.defragment(platform, desc)
-    }
-
-    fn map<P: Platform>(&mut self, platform: &P, desc: &BufferDesc) -> Result<(), Status> {
-        let mapped = platform.map(desc)?;
+    fn map<P: Platform>(&mut self, platform: &P, due: &Due) -> Result<(), Status> {
+        let mapped = platform.map(&due.desc)?;
         self.n_maps = self.n_maps.wrapping_add(1);
         let entry = Entry {
-            desc: *desc,
+            desc: due.desc,
             mapped,
-            last_batch: self.batch,
+            last_batch: due.last_batch,
         };
+        self.origin = entry
+            .place(platform)
+            .map_or(self.origin, |place| place.min(self.origin));
         self.entries.push(entry).map_err(|entry| {
             platform.unmap(entry.desc.fd, entry.mapped);
             Status::TooMany
         })
     }
 
-    /// Lets the platform wait for space if some may be on its way back; false when none came.
-    fn settle<P: Platform>(&mut self, platform: &P) -> bool {
-        if !self.unsettled || self.settles_left == 0 {
-            return false;
-        }
-        self.settles_left -= 1;
-        // While space comes, more may be under way.
-        self.unsettled = platform.settle(SETTLE_US);
-        self.unsettled
-    }
-
-    /// Drops all mappings in the window and makes those of this batch again with `new` among them, largest first.
-    fn defragment<P: Platform>(&mut self, platform: &P, new: &BufferDesc) -> Result<(), Status> {
-        let mut again: Vec<BufferDesc, MAX_MAPPINGS> = Vec::new();
-        while let Some(idx) = self.entries.iter().position(|entry| !is_extended(&entry.desc)) {
-            let entry = self.remove(platform, idx);
-            if entry.last_batch == self.batch {
-                // The table holds no more than `MAX_MAPPINGS`, of which `make_room` has left one free.
-                let _ = again.push(entry.desc);
-            }
-        }
-        let _ = again.push(*new);
-        log::window_defragmented(again.len() as u32, again.iter().map(|desc| desc.bytes).sum());
-        again.sort_unstable_by_key(|desc| Reverse(desc.bytes));
-        self.settles_left = MAX_SETTLES;
-        for desc in &again {
-            while let Err(status) = self.map(platform, desc) {
-                if !self.settle(platform) {
-                    return Err(status);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Unmaps what this batch does not need and others need last; false when there is none.
-    fn evict<P: Platform>(&mut self, platform: &P, room: Room) -> bool {
-        let entries = self.entries.iter().enumerate();
-        let last = entries
-            .filter(|(_, entry)| entry.last_batch != self.batch)
-            .filter(|(_, entry)| room == Room::Entry || !is_extended(&entry.desc))
-            .max_by_key(|(_, entry)| (entry.next_batch(self.batch), Reverse(entry.last_batch)))
-            .map(|(idx, _)| idx);
-        match last {
-            Some(idx) => {
-                let entry = self.remove(platform, idx);
-                log::mapping_evicted(entry.desc.fd, entry.mapped.bytes);
-                true
-            }
-            None => false,
-        }
-    }
-
     fn remove<P: Platform>(&mut self, platform: &P, idx: usize) -> Entry {
-        let entry = self.entries.swap_remove(idx);
+        // Of equals, what was mapped first goes first: the order is kept.
+        let entry = self.entries.remove(idx);
         platform.unmap(entry.desc.fd, entry.mapped);
         self.unsettled = true;
         entry
-    }
-
-    fn window_used(&self) -> u64 {
-        self.entries.iter().map(|entry| window_bytes(&entry.desc)).sum()
     }
 }
 
@@ -311,6 +182,11 @@ impl Entry {
             && self.desc.generation == desc.generation
             && self.desc.flags == desc.flags
             && self.mapped.bytes >= desc.bytes
+    }
+
+    /// Where it lies in the window, if it does.
+    fn place<P: Platform>(&self, platform: &P) -> Option<u64> {
+        Some(platform.window_place(self.mapped.address()?))
     }
 
     /// The batch that uses it next by the host's plan; 0 when that is unknown or has passed.

@@ -92,6 +92,11 @@ pub trait Platform: Sync {
     fn settle(&self, _timeout_us: u32) -> bool {
         false
     }
+    /// Where in the window the byte at `address` of a mapping lies. It is the address itself, except on machines whose
+    /// window is a model.
+    fn window_place(&self, address: u64) -> u64 {
+        address
+    }
     /// Most bytes of one mapping.
     fn map_bytes_max(&self) -> u64 {
         u64::MAX
@@ -151,6 +156,9 @@ impl<P: Platform> Platform for &P {
     }
     fn settle(&self, timeout_us: u32) -> bool {
         (**self).settle(timeout_us)
+    }
+    fn window_place(&self, address: u64) -> u64 {
+        (**self).window_place(address)
     }
     fn map_bytes_max(&self) -> u64 {
         (**self).map_bytes_max()

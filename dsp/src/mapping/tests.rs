@@ -229,6 +229,51 @@ fn holes_are_closed_by_mapping_again_largest_first() {
     assert_eq!((window.n_live(), table.n_maps()), (3, 6));
 }
 
+/// Holes of 10, 20 and 20, and 35 wanted: the 5 between the last two moves, and is as old as before.
+#[test]
+fn little_is_moved_and_stays_as_old_as_it_was() {
+    let (window, mut table) = (Window::new(100), MappingTable::new(100));
+    for (fd, bytes) in [(20, 10), (10, 20), (11, 25), (21, 20), (12, 5), (22, 20)] {
+        table.resolve(&window, &[buffer(fd, 1, bytes)], PINNED).unwrap();
+    }
+    for fd in [20, 21, 22] {
+        table.forget(&window, fd);
+    }
+    table
+        .resolve(&window, &[buffer(10, 1, 20), buffer(11, 1, 25)], PINNED)
+        .unwrap();
+    let bases = table
+        .resolve(&window, &[buffer(10, 1, 20), buffer(13, 1, 35)], PINNED)
+        .unwrap();
+    assert_eq!(bases[..2], [Base::Window(10), Base::Window(55)]);
+    assert_eq!(table.base_of(&buffer(11, 1, 25), PINNED), Some(Base::Window(30)));
+    assert_eq!(table.base_of(&buffer(12, 1, 5), PINNED), Some(Base::Window(0)));
+    assert_eq!(table.n_maps(), 6 + 2);
+    // Room for 20 is one eviction away, and what has moved is the oldest still.
+    table.resolve(&window, &[buffer(14, 1, 20)], PINNED).unwrap();
+    assert_eq!(live_fds(&table), [10, 11, 13, 14]);
+}
+
+/// With the session's own buffer in the middle, what lies below it moves above.
+#[test]
+fn the_own_buffer_stays_where_it_is() {
+    let own = PinnedBuffer {
+        address: 40,
+        bytes: 20,
+        ..PINNED
+    };
+    let (window, mut table) = (Window::new(100), MappingTable::new(100));
+    window.state.lock().unwrap().live.push((40, 20));
+    table.resolve(&window, &[buffer(10, 1, 10)], own).unwrap();
+    table.resolve(&window, &[buffer(11, 1, 30)], own).unwrap();
+    table.resolve(&window, &[buffer(12, 1, 20)], own).unwrap();
+    table.forget(&window, 11);
+    table.resolve(&window, &[buffer(13, 1, 40)], own).unwrap();
+    let bases = [buffer(13, 1, 40), buffer(12, 1, 20), buffer(10, 1, 10)].map(|desc| table.base_of(&desc, own));
+    assert_eq!(bases, [0, 60, 80].map(|place| Some(Base::Window(place))));
+    assert_eq!(table.n_maps(), 5);
+}
+
 #[test]
 fn a_batch_larger_than_the_window_fails_with_a_status_and_leaks_nothing() {
     let (window, mut table) = (Window::new(100), MappingTable::new(100));
@@ -260,6 +305,32 @@ fn a_window_smaller_than_promised_ends_in_a_status() {
         table.clear(&window);
         assert_eq!(window.n_live(), 0);
     }
+}
+
+/// Evictions end as soon as there is room.
+#[test]
+fn a_window_smaller_than_promised_keeps_what_it_can() {
+    let (window, mut table) = (Window::new(50), MappingTable::new(100));
+    for fd in [10, 11, 12, 13, 14, 15] {
+        table.resolve(&window, &[buffer(fd, 1, 10)], PINNED).unwrap();
+    }
+    assert_eq!((live_fds(&table), table.n_maps()), (std::vec![11, 12, 13, 14, 15], 6));
+}
+
+/// One fd twice in a batch: at two sizes it is one mapping, as two buffers it is refused.
+#[test]
+fn one_fd_is_one_buffer() {
+    let (window, mut table) = (Window::new(100), MappingTable::new(100));
+    let (small, large, other) = (buffer(7, 1, 10), buffer(7, 1, 60), buffer(7, 2, 10));
+    table.resolve(&window, &[small], PINNED).unwrap();
+    for batch in [[small, large], [large, small]] {
+        let bases = table.resolve(&window, &batch, PINNED).unwrap();
+        assert_eq!((bases[0], bases[1], window.n_live()), (bases[1], Base::Window(0), 1));
+    }
+    let error = table.resolve(&window, &[small, other], PINNED).unwrap_err();
+    assert_eq!((error.status, window.n_live()), (Status::Invalid, 1));
+    table.resolve(&window, &[large, large], PINNED).unwrap();
+    assert_eq!(window.n_live(), 1);
 }
 
 #[test]

@@ -126,6 +126,10 @@ impl Platform for SimPlatform {
         self.process.settle(Duration::from_micros(timeout_us.into()))
     }
 
+    fn window_place(&self, address: u64) -> u64 {
+        self.regions.to_device(address).unwrap_or(address)
+    }
+
     fn map_bytes_max(&self) -> u64 {
         map_bytes_max(self.process.options.arch)
     }

@@ -14,6 +14,6 @@ mod table;
 
 pub use history::{Event, HistoryOptions, Tensors};
 pub use outlook::Outlook;
-pub use replay::{Replay, Way};
+pub use replay::{Call, Replay, Way};
 pub use space::Window;
 pub use table::{Costs, Making, Need, Table};

@@ -42,6 +42,15 @@ struct Loaded {
     batches: Vec<Vec<Need>>,
 }
 
+/// What the mapping table was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// [`Table::resolve`] with the buffers of a batch.
+    Resolve(Vec<Need>),
+    /// [`Table::forget`].
+    Forget(Vec<u32>),
+}
+
 /// A session that replays histories.
 #[derive(Debug)]
 pub struct Replay {
@@ -50,6 +59,7 @@ pub struct Replay {
     outlook: Option<Outlook>,
     next_id: u32,
     models: BTreeMap<usize, Loaded>,
+    calls: Option<Vec<Call>>,
 }
 
 impl Replay {
@@ -66,7 +76,19 @@ impl Replay {
             way,
             next_id: 0,
             models: BTreeMap::new(),
+            calls: None,
         }
+    }
+
+    /// The same with what the mapping table is asked for kept for [`Replay::take_calls`], to ask another table.
+    pub fn with_calls(mut self) -> Self {
+        self.calls = Some(Vec::new());
+        self
+    }
+
+    /// What the mapping table was asked for since this was last taken.
+    pub fn take_calls(&mut self) -> Vec<Call> {
+        self.calls.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// What all events so far have cost.
@@ -123,10 +145,16 @@ impl Replay {
         if let Some(outlook) = &mut self.outlook {
             for first in outlook.take_pending() {
                 self.table.resolve(&first);
+                self.calls
+                    .iter_mut()
+                    .for_each(|calls| calls.push(Call::Resolve(first.clone())));
             }
             outlook.batch(batch);
         }
         self.table.resolve(batch);
+        self.calls
+            .iter_mut()
+            .for_each(|calls| calls.push(Call::Resolve(batch.to_vec())));
     }
 
     fn resize(&mut self, model: usize, cache: &Tensors, copies: bool) -> Result<(), BufferPlanError> {
@@ -162,6 +190,9 @@ impl Replay {
     fn free(&mut self, group: &Group) {
         let ids: Vec<u32> = group.buffers.iter().map(|need| need.id).collect();
         self.table.forget(&ids);
+        self.calls
+            .iter_mut()
+            .for_each(|calls| calls.push(Call::Forget(ids.clone())));
         if let Some(outlook) = &mut self.outlook {
             outlook.free(&ids);
         }

@@ -216,7 +216,14 @@ impl Table {
             .chain(missing.iter().copied())
             .collect();
         stretch::sort_largest_first(&mut again);
-        self.map_all(&again)
+        let made = self.map_all(&again);
+        // To be moved is not to be used.
+        for entry in &mut self.entries {
+            if let Some(before) = dropped.iter().find(|before| before.need == entry.need) {
+                entry.last_batch = before.last_batch;
+            }
+        }
+        made
     }
 
     fn map_all(&mut self, needs: &[Need]) -> Result<(), NoRoom> {
