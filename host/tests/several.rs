@@ -167,6 +167,51 @@ fn failure_travels_with_the_fence() {
     assert!(matches!(event.is_reached(), Err(WaitError::Peer { .. })));
 }
 
+/// A later batch of a run whose first batch failed runs nothing and signals the failure.
+#[test]
+fn failure_crosses_batches() {
+    let transport = transport(&FaultPlan::default());
+    let [_, b] = sessions(&transport, [(1, 1), (1, 0)]);
+    let a = Session::open(
+        Arc::clone(&transport),
+        SessionOptions {
+            n_fences: 2,
+            batch_ops: 1,
+            ..options()
+        },
+    );
+    let a = a.unwrap();
+    let event = a.event("second batch").unwrap();
+    let [table, index, result] = ["table", "index", "result"].map(|name| a.alloc(name, 4096).unwrap());
+    index.write(0, &1_000_000u32.to_le_bytes()).unwrap();
+    let mut graph = Graph::new();
+    let rows = graph.placed("rows", DType::F32, [16, 4, 1, 1], &table, 0).unwrap();
+    let at = graph.placed("at", DType::I32, [1, 1, 1, 1], &index, 0).unwrap();
+    let into = graph.placed("into", DType::F32, [16, 1, 1, 1], &result, 0).unwrap();
+    let row = graph.get_rows("row", rows, at).unwrap();
+    graph.output(row);
+    let nb = graph.shape(rows).nb;
+    let first = graph.view("first row", rows, [16, 1, 1, 1], nb, 0).unwrap();
+    graph.cpy("never", first, into).unwrap();
+    graph.signal(&event).unwrap();
+    let mut fails = a.prepare("fails", graph).unwrap();
+    assert_eq!(fails.n_batches(), 3);
+    let mut waits = relay(&b, (&table, &index), 1.0, (Some(&event), None)).unwrap();
+    for _ in 0..2 {
+        result.write(0, &bytes(&[7.0; 16])).unwrap();
+        let (fails, waits) = (fails.start().unwrap(), waits.start().unwrap());
+        assert!(waits.wait().unwrap_err().is_from_peer());
+        let error = fails.wait().unwrap_err();
+        assert!(error.to_string().contains("GET_ROWS"), "{error}");
+        assert_eq!(floats(&result, 16), [7.0; 16]);
+    }
+    // The next run is another one.
+    index.write(0, &1u32.to_le_bytes()).unwrap();
+    let (fails, waits) = (fails.start().unwrap(), waits.start().unwrap());
+    waits.wait().unwrap();
+    fails.wait().unwrap();
+}
+
 /// After a re-opening of either side, the next run binds again and works.
 #[test]
 fn events_survive_a_re_opening() {

@@ -185,7 +185,7 @@ fn heads_are_checked() {
     check(Status::BadVersion, |request| request.version = 0);
     check(Status::BadFlags, |request| request.flags |= 4);
     check(Status::BadFlags, |request| request.flags |= 0x8000);
-    check(Status::BadFlags, |request| request.reserved[3] = 1);
+    check(Status::BadFlags, |request| request.reserved[2] = 1);
     check(Status::BadFlags, |request| request.flags = 0);
     check(Status::TooMany, |request| request.n_buffers = 17);
     check(Status::TooMany, |request| request.n_tensors = 8193);

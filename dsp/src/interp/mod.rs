@@ -19,6 +19,7 @@ mod stage;
 mod table_rows;
 mod written;
 
+use heapless::HistoryBuf;
 use hexloom_abi::message::{NO_OP, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::profile::{TRACE_CACHE, TRACE_MAP};
 use hexloom_abi::view::ParseError;
@@ -58,6 +59,9 @@ pub struct BlockRef {
     pub address: u64,
 }
 
+/// Failed batches that are remembered: later batches of their runs follow within a queue's length.
+const N_FAILED: usize = 16;
+
 /// What a started session was promised and may use.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionLimits {
@@ -84,6 +88,8 @@ pub struct Session<'a, P> {
     descriptors: &'a mut [u8],
     scratch: Span<'a, u8>,
     written: WrittenRanges,
+    /// Low halves of the numbers of the last batches that failed, with how they did.
+    failed: HistoryBuf<(u32, Status), N_FAILED>,
     /// Rows of the traced batch being worked on: address and bytes.
     traced: Option<(u64, u64)>,
 }
@@ -134,6 +140,7 @@ impl<'a, P: Platform> Session<'a, P> {
             descriptors,
             scratch,
             written: WrittenRanges::default(),
+            failed: HistoryBuf::new(),
             traced: None,
         }
     }
@@ -149,6 +156,7 @@ impl<'a, P: Platform> Session<'a, P> {
             Ok(()) => BatchReply::new(seq, Status::Ok),
             Err(failure) => {
                 let Failure { status, op_idx, detail } = failure;
+                self.failed.write((seq as u32, status));
                 if op_idx == NO_OP {
                     log::batch_refused(seq, status.name(), detail);
                 }
@@ -222,8 +230,14 @@ impl<'a, P: Platform> Session<'a, P> {
             address: block.address - block.offset,
             bytes: self.limits.pinned_bytes,
         };
+        let before = self
+            .failed
+            .iter()
+            .find(|(seq, _)| request.after != 0 && *seq == request.after);
         let ran = if self.pool.is_poisoned() {
             Err(message_failure(Status::Poisoned))
+        } else if let Some(&(_, status)) = before {
+            Err(message_failure(status))
         } else {
             self.pool.mark(0, TRACE_MAP, false);
             let bases = self.mappings.resolve(platform, view.buffers(), pinned);

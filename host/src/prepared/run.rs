@@ -71,7 +71,9 @@ impl PreparedGraph {
                 .for_each(|slot| encoded.write_param(slot, 0, base, group.base_seq()));
         }
         for (link_idx, (link, slot)) in links.all().iter().zip(slots).enumerate().rev() {
-            let request = encoded.request(slot, self.profile, trace);
+            let mut request = encoded.request(slot, self.profile, trace);
+            let before = self.sent.iter().rev().find(|sent| sent.link_idx == link_idx);
+            request.after = before.map_or(0, |sent| sent.ticket.seq as u32);
             let block = BlockRef {
                 fd: link.pinned().fd(),
                 offset: slot.offset(),

@@ -30,6 +30,10 @@ pub(crate) struct QurtPlatform {
 }
 
 impl Platform for QurtPlatform {
+    fn map_bytes_max(&self) -> u64 {
+        hexloom_abi::limits::map_bytes_max(ARCH)
+    }
+
     fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status> {
         // Memory outside the 32-bit window needs a call whose name no shipped library shows.
         if buffer.flags & BUFFER_EXTENDED != 0 {
