@@ -268,5 +268,7 @@ impl Due {
 }
 
 fn sort_largest_first(all: &mut [Due]) {
-    all.sort_unstable_by_key(|due| (!is_extended(&due.desc), Reverse(due.desc.bytes), due.desc.fd));
+    stretch::sort_by_key(all, |due| {
+        (!is_extended(&due.desc), Reverse(due.desc.bytes), due.desc.fd)
+    });
 }
