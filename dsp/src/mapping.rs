@@ -116,7 +116,11 @@ impl MappingTable {
         if is_whole {
             return Ok(bases);
         }
-        self.map_missing(platform, buffers, pinned)?;
+        if let Err(error) = self.map_missing(platform, buffers, pinned) {
+            // Other members of a group learn that the batch has failed from a buffer of it, which must be mapped for that.
+            self.map_some(platform, buffers, pinned);
+            return Err(error);
+        }
         // What was mapped before may have moved, so places are read off at the end.
         for ((buffer_idx, desc), base) in (0u32..).zip(buffers).zip(&mut bases) {
             // One fd cannot be two buffers at a time.

@@ -65,6 +65,20 @@ impl MappingTable {
         }
     }
 
+    /// Maps of a batch that fails what can be mapped one by one.
+    pub(super) fn map_some<P: Platform>(&mut self, platform: &P, buffers: &[BufferDesc], pinned: PinnedBuffer) {
+        for desc in buffers {
+            let one = core::slice::from_ref(desc);
+            if let Ok(missing) = self.missing(platform, one, pinned)
+                && self.make_room(platform, one, &missing).is_ok()
+            {
+                for due in &missing {
+                    let _ = self.map(platform, due);
+                }
+            }
+        }
+    }
+
     /// What has no mapping, largest first after what takes no window, once it is known that it may have one. Mappings of
     /// buffers whose fd now is another's are taken back.
     fn missing<P: Platform>(
@@ -268,5 +282,7 @@ impl Due {
 }
 
 fn sort_largest_first(all: &mut [Due]) {
-    all.sort_unstable_by_key(|due| (!is_extended(&due.desc), Reverse(due.desc.bytes), due.desc.fd));
+    stretch::sort_by_key(all, |due| {
+        (!is_extended(&due.desc), Reverse(due.desc.bytes), due.desc.fd)
+    });
 }

@@ -13,7 +13,7 @@ use hexloom_abi::limits::{MAX_BUFFERS, MAX_MAPPINGS};
 pub(super) const MAX_SPANS: usize = MAX_MAPPINGS + MAX_BUFFERS as usize + 1;
 
 /// What lies in the window.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     start: u64,
     bytes: u64,
@@ -50,13 +50,13 @@ pub(super) fn cheapest(
     missing: impl Iterator<Item = u64>,
     window: Range<u64>,
 ) -> Option<Range<u64>> {
-    live.sort_unstable();
+    sort_by_key(live, |span| span.start);
     let indices = live.iter().enumerate().filter(|(_, span)| !span.is_fixed);
     let mut sizes: Vec<(u64, Option<usize>), MAX_SPANS> = indices.map(|(idx, span)| (span.bytes, Some(idx))).collect();
     for bytes in missing {
         sizes.push((bytes, None)).ok()?;
     }
-    sizes.sort_unstable_by_key(|&(bytes, _)| Reverse(bytes));
+    sort_by_key(&mut sizes, |&(bytes, _)| Reverse(bytes));
     let mut best: Option<(u64, Range<usize>)> = None;
     // What is fixed begins no stretch: the one without it is as good.
     let firsts = (0..=live.len()).filter(|&first| live.get(first).is_none_or(|span| !span.is_fixed));
@@ -82,6 +82,18 @@ pub(super) fn cheapest(
         (Some(first), Some(last)) => first.start..last.end(),
         _ => 0..0,
     })
+}
+
+/// Sorts few: core's sorts are fast for many, and take 8 KiB of code for each type.
+pub(super) fn sort_by_key<T, K: Ord>(all: &mut [T], key: impl Fn(&T) -> K) {
+    for end in 1..all.len() {
+        for at in (1..=end).rev() {
+            if key(&all[at - 1]) <= key(&all[at]) {
+                break;
+            }
+            all.swap(at - 1, at);
+        }
+    }
 }
 
 /// Whether what is dropped and what is missing find room beside what is kept.
