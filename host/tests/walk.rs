@@ -7,8 +7,8 @@ mod session_support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hexloom::transport::aee;
-use hexloom::{DType, Graph, RunError, Session, SessionOptions};
+use hexloom::transport::{SessionAt, aee};
+use hexloom::{DType, Graph, RunError, Session, SessionOptions, SubmitError};
 use hexloom_sim::{Call, CallFault, CallName, Counts, FaultPlan, Harsh, SimOptions, SimTransport};
 use session_support::{bytes, options};
 
@@ -29,16 +29,51 @@ fn transport(faults: &FaultPlan, harsh: Harsh) -> Arc<SimTransport> {
 fn walk_options() -> SessionOptions {
     SessionOptions {
         deadline: Duration::from_millis(300),
+        n_fences: 4,
         ..options()
     }
 }
 
-/// Opens, allocates, runs a graph twice, shares a buffer with a second graph, frees buffers, closes.
+/// Opens, allocates, runs a graph twice, shares a buffer with a second graph and with a session on another core that waits
+/// for this one, frees buffers, closes.
 fn life(transport: &Arc<SimTransport>) -> Result<(), String> {
     let session = Session::open(Arc::clone(transport) as _, walk_options()).map_err(|error| error.to_string())?;
-    let lived = run_graphs(&session);
+    let lived = run_graphs(&session).and_then(|()| run_peer(transport, &session));
     session.close();
     lived
+}
+
+/// A peer reads what `session` writes, after an event, and ends before it.
+fn run_peer(transport: &Arc<SimTransport>, session: &Session) -> Result<(), String> {
+    let text = |error: SubmitError| error.to_string();
+    let options = SessionOptions {
+        at: SessionAt { core: 1, session: 0 },
+        ..walk_options()
+    };
+    let peer = Session::open(Arc::clone(transport) as _, options).map_err(|error| error.to_string())?;
+    let buffer = session.alloc("between", 1 << 13).map_err(|error| error.to_string())?;
+    let event = session.event("written").map_err(text)?;
+    let ne = [LEN, 1, 1, 1];
+    let mut graph = Graph::new();
+    let x = graph.input("x", DType::F32, ne).expect("x fits");
+    let into = graph.placed("into", DType::F32, ne, &buffer, 0).expect("it fits");
+    graph.cpy_signal(x, into, &event).expect("CPY_FENCE is supported");
+    let mut writes = session.prepare("write", graph).map_err(text)?;
+    writes.write(x, 0, &bytes(&[4.0; LEN as usize])).expect("inside");
+    let mut graph = Graph::new();
+    graph.wait_for(&event).expect("FENCE is supported");
+    let from = graph.placed("from", DType::F32, ne, &buffer, 0).expect("it fits");
+    let twice = graph.scale("twice", from, 2.0, 0.0).expect("SCALE is supported");
+    graph.output(twice);
+    let mut reads = peer.prepare("read", graph).map_err(text)?;
+    let writing = writes.start().map_err(|error| error.to_string())?;
+    let read = reads.run().map_err(|error| error.to_string());
+    let written = writing.wait().map_err(|error| error.to_string());
+    if read.is_ok() {
+        assert_eq!(reads.floats(twice).expect("dense"), [8.0; LEN as usize]);
+    }
+    peer.close();
+    read.and(written)
 }
 
 fn run_graphs(session: &Session) -> Result<(), String> {
