@@ -61,6 +61,9 @@ pub(crate) struct SessionArgs {
     /// Architecture that the simulator behaves like, for instance 81.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(68..=81))]
     pub(crate) arch: Option<u32>,
+    /// Bytes of the device's 32-bit window to use; without it, all that there is.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) window: Option<u64>,
     /// Map the weights outside the 32-bit window (v81 and later).
     #[arg(long)]
     pub(crate) extended: bool,
@@ -104,6 +107,7 @@ impl SessionArgs {
     pub(crate) fn options(&self, exact: bool) -> SessionOptions {
         SessionOptions {
             extended_weights: self.extended,
+            window_bytes: self.window.unwrap_or(0),
             n_threads: self.threads.unwrap_or(0),
             reference: exact,
             matrix_unit: self.matrix_unit.into(),

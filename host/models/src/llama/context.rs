@@ -1,10 +1,10 @@
 //! A conversation: KV cache, position, and the prepared graphs that extend it.
 
+use hexloom::PreparedGraph;
 use hexloom::memory::compute::ComputeReport;
 use hexloom::plan::buffers::TensorNeed;
 use hexloom::prepared::{BatchTrace, OpCost};
 use hexloom::session::TensorUse;
-use hexloom::{Buffer, PreparedGraph};
 
 use super::Model;
 use super::forward::Cache;
@@ -178,21 +178,22 @@ impl<'m> Context<'m> {
     }
 }
 
-/// Allocates the cache, each layer's and rank's part in the session that computes it.
+/// Allocates the cache, each layer's and rank's part in the session that computes it. Sessions come in the order of their
+/// ranks, so each layer's ranks are added in order.
 fn new_cache(model: &Model, n_ctx: u32) -> Result<Cache, ModelError> {
     let (config, split) = (model.config(), model.split());
-    let (n_layers, n_ranks) = (config.n_layers as usize, split.n_ranks());
-    let mut places: Vec<Vec<[Option<(Buffer, u64)>; 2]>> = vec![vec![[None, None]; n_ranks]; n_layers];
+    let n_ranks = split.n_ranks();
+    let empty = || vec![Vec::with_capacity(n_ranks); config.n_layers as usize];
+    let (mut keys, mut values) = (empty(), empty());
     for (number, session) in split.sessions().iter().enumerate() {
         let pieces = (0..config.n_layers).flat_map(|layer| (0..n_ranks).map(move |rank| (layer, rank)));
-        let own: Vec<(u32, usize, usize)> = pieces
+        let own: Vec<(u32, usize)> = pieces
             .filter(|&(layer, rank)| split.session_of(config.n_layers, layer, rank) == number)
-            .flat_map(|(layer, rank)| [(layer, rank, 0), (layer, rank, 1)])
             .collect();
-        let sizes = own.iter().map(|&(layer, rank, which)| {
+        let sizes = own.iter().flat_map(|&(layer, rank)| {
             let heads = split.share(config, rank).kv_heads.len() as u64;
             let bytes = heads * u64::from(config.head_size) * u64::from(n_ctx) * 2;
-            (format!("cache_{}_l{layer}", ["k", "v"][which]), bytes)
+            ["k", "v"].map(|part| (format!("cache_{part}_l{layer}"), bytes))
         });
         let sizes: Vec<(String, u64)> = sizes.collect();
         let needs: Vec<TensorNeed<'_>> = sizes
@@ -200,18 +201,11 @@ fn new_cache(model: &Model, n_ctx: u32) -> Result<Cache, ModelError> {
             .map(|(name, bytes)| TensorNeed::new(name, *bytes))
             .collect();
         let found = session.alloc_tensors("KV cache", &needs, TensorUse::State)?;
-        for (&(layer, rank, which), place) in own.iter().zip(found) {
-            places[layer as usize][rank][which] = place;
+        let mut found = found.into_iter().flatten();
+        for &(layer, _) in &own {
+            keys[layer as usize].extend(found.next());
+            values[layer as usize].extend(found.next());
         }
     }
-    let column = |which: usize| {
-        let layer =
-            |ranks: &Vec<[Option<(Buffer, u64)>; 2]>| ranks.iter().filter_map(|place| place[which].clone()).collect();
-        places.iter().map(layer).collect()
-    };
-    Ok(Cache {
-        keys: column(0),
-        values: column(1),
-        n_ctx,
-    })
+    Ok(Cache { keys, values, n_ctx })
 }
