@@ -37,8 +37,18 @@ fn walk_options() -> SessionOptions {
 /// Opens, allocates, runs a graph twice, shares a buffer with a second graph and with a session on another core that waits
 /// for this one, frees buffers, closes.
 fn life(transport: &Arc<SimTransport>) -> Result<(), String> {
+    within_session(transport, |session| {
+        run_graphs(session).and_then(|()| run_peer(transport, session))
+    })
+}
+
+/// Opens, runs `body`, closes whatever came of it.
+fn within_session(
+    transport: &Arc<SimTransport>,
+    body: impl FnOnce(&Session) -> Result<(), String>,
+) -> Result<(), String> {
     let session = Session::open(Arc::clone(transport) as _, walk_options()).map_err(|error| error.to_string())?;
-    let lived = run_graphs(&session).and_then(|()| run_peer(transport, &session));
+    let lived = body(&session);
     session.close();
     lived
 }
@@ -218,7 +228,7 @@ fn positions(calls: &[Call], name: CallName) -> Vec<(usize, Option<u32>)> {
 fn start_and_stop_keep_their_order() {
     let transport = transport(&FaultPlan::default(), Harsh::default());
     transport.log_calls(true);
-    life(&transport).expect("it works");
+    within_session(&transport, run_graphs).expect("it works");
     let calls = transport.calls();
     let first = |name| positions(&calls, name)[0].0;
     let starting = [

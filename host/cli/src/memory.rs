@@ -180,7 +180,8 @@ pub(crate) fn beside(gguf: &Gguf, n_ctx: u32, sessions: &[Session]) -> Result<u6
     if beside > first.window_bytes() {
         let per_token = footprint.cache_bytes / u64::from(n_ctx.max(1)) / n_sessions + mask_bytes(BATCH_TOKENS as u32);
         return Err(Failure::Argument(format!(
-            "a context of {} tokens needs {} beside the weights, the device's window has {}; use at most --ctx {}",
+            "{} with a context of {} tokens needs {} beside the weights, the device's window has {}; use at most --ctx {}",
+            gguf.path().display(),
             grouped(n_ctx.into()),
             mib(beside),
             mib(first.window_bytes()),

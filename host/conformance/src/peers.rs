@@ -9,7 +9,7 @@ use hexloom::abi::descriptor::TENSOR_FENCE;
 use hexloom::abi::limits::FENCE_SLOT_BYTES;
 use hexloom::abi::op::Shape;
 use hexloom::abi::{AllreduceParams, BufferDesc, DType, FenceRef, GroupParams, OpDesc, Opcode, Status, TensorDesc};
-use hexloom::transport::{SharedMemory, Transport};
+use hexloom::transport::{SessionAt, SharedMemory, Transport};
 use zerocopy::IntoBytes;
 
 use crate::raw::{PINNED_BYTES, Raw, RawBatch, tensor};
@@ -49,8 +49,11 @@ pub fn run(transport: &Arc<dyn Transport>) {
 
 impl Peers {
     fn new(transport: &Arc<dyn Transport>) -> Self {
-        let open = || Raw::open(Arc::clone(transport), 2).expect("a session");
-        let raws = [open(), open()];
+        let open = |core| {
+            let at = SessionAt { core, session: 0 };
+            Raw::open_at(Arc::clone(transport), at, 2).expect("a session")
+        };
+        let raws = [0, 1].map(open);
         let (memory, data) = raws[0].alloc(4 * BYTES, 1).expect("memory");
         raws[1].share(&memory).expect("mapped");
         raws[1].share(raws[0].pinned()).expect("mapped");
