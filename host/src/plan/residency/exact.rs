@@ -14,7 +14,7 @@ use super::cycle::{Set, Sets, members};
 use super::schedule::Round;
 
 /// Up to so many buffers all schedules are looked at; beyond, where there are no more states and steps than
-/// [`MAX_NODES`] and [`MAX_EDGES`].
+/// `MAX_NODES` and `MAX_EDGES`.
 pub const EXACT_BUFFERS: usize = 12;
 /// More than twelve batches of twelve buffers can have.
 const MAX_NODES: usize = 50_000;
