@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 use hexloom::abi::limits::MAX_THREADS;
-use hexloom::device::DeviceList;
+use hexloom::device::{DeviceList, DeviceListError};
 use hexloom::{MatrixUnit, Session, SessionOptions};
 use hexloom_models::llama::Split;
 
@@ -53,7 +53,7 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_THREADS)))]
     pub(crate) threads: Option<u32>,
     /// Sessions to spread the model over: how many on core 0, or a list such as HTP0,HTP1:1 or NPU[0-1].
-    #[arg(long, value_name = "LIST", default_value = "1")]
+    #[arg(long, value_name = "LIST", default_value = "1", value_parser = device_list)]
     pub(crate) devices: DeviceList,
     /// How the model is spread over several sessions.
     #[arg(long, value_enum, value_name = "WAY", default_value_t)]
@@ -70,6 +70,12 @@ pub(crate) struct SessionArgs {
     /// Whether many-row products and attention run on the DSP's matrix unit.
     #[arg(long, value_enum, value_name = "USE", default_value_t)]
     pub(crate) matrix_unit: MatrixUnitArg,
+}
+
+/// A device list; the fault in one line, as every message here.
+fn device_list(text: &str) -> Result<DeviceList, String> {
+    let list: Result<DeviceList, DeviceListError> = text.parse();
+    list.map_err(|error| format!("character {}: {}", error.at + 1, error.what))
 }
 
 /// How a model is spread over sessions.
@@ -121,15 +127,9 @@ impl SessionArgs {
     /// Opens every session of the list.
     pub(crate) fn sessions(&self, options: &SessionOptions) -> Result<Vec<Session>, Failure> {
         let transport = self.device.transport(self.arch)?;
-        let open = |device: &hexloom::device::Device| {
-            let options = SessionOptions {
-                at: device.at,
-                more_cores: device.more_cores.clone(),
-                ..options.clone()
-            };
-            Session::open(Arc::clone(&transport), options)
-        };
-        Ok(self.devices.devices().iter().map(open).collect::<Result<_, _>>()?)
+        let devices = self.devices.devices().iter();
+        let sessions = devices.map(|device| Session::open(Arc::clone(&transport), options.on(device)));
+        Ok(sessions.collect::<Result<_, _>>()?)
     }
 
     /// How the model is spread over `sessions`.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use hexloom_abi::descriptor::TENSOR_TILED;
+use hexloom_abi::descriptor::{TENSOR_TILED, TENSOR_WEIGHT};
 use hexloom_abi::layout::{BlockCounts, BlockLayout};
 use hexloom_abi::message::{REQUEST_PROFILE, REQUEST_TRACE};
 use hexloom_abi::{BatchRequest, BufferDesc, OpDesc, TensorDesc};
@@ -114,6 +114,12 @@ impl Encoded {
     /// Index of a patchable tensor's descriptor, if this batch uses the tensor.
     pub(crate) fn patchable(&self, id: u32) -> Option<usize> {
         self.patchable.get(&id).copied().map(usize::from)
+    }
+
+    /// Whether weights lie in a buffer.
+    pub(crate) fn has_weights(&self, buffer_idx: u16) -> bool {
+        let mut inside = self.tensors.iter().filter(|tensor| tensor.buffer_idx == buffer_idx);
+        inside.any(|tensor| tensor.flags & TENSOR_WEIGHT != 0)
     }
 
     /// Replaces one parameter of an op, here alone.

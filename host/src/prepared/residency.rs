@@ -64,7 +64,10 @@ impl FreshCut {
     }
 }
 
-/// Tells every batch how many batches later each of its buffers is used again, run after run.
+/// Tells every batch how many batches later each of its weight buffers is used again, run after run.
+///
+/// Caches and computed tensors are left unknown, which the DSP evicts last: they are small, every token writes to them,
+/// and the weights are packed for the window that they leave.
 pub(super) fn tell_next_uses(batches: &mut [Encoded]) {
     let n = batches.len();
     let fds: Vec<Vec<u32>> = batches
@@ -73,6 +76,12 @@ pub(super) fn tell_next_uses(batches: &mut [Encoded]) {
         .collect();
     for (idx, batch) in batches.iter_mut().enumerate() {
         let next_use = |fd: &u32| (1..=n).find(|later| fds[(idx + later) % n].contains(fd)).unwrap_or(n) as u32;
-        batch.next_uses = fds[idx].iter().map(next_use).collect();
+        let told = (0u16..)
+            .zip(&fds[idx])
+            .map(|(buffer_idx, fd)| match batch.has_weights(buffer_idx) {
+                true => next_use(fd),
+                false => 0,
+            });
+        batch.next_uses = told.collect();
     }
 }

@@ -212,11 +212,6 @@ impl Session {
         self.links().map_or(0, |links| links.lead().known_bytes())
     }
 
-    /// Whether both are the same session.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
     /// Nanoseconds spent inside transport calls that send and receive batches, since the session was opened.
     pub fn transport_ns(&self) -> u64 {
         let links = self.links();

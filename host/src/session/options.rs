@@ -80,12 +80,12 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// The options of a device of a list.
-    pub fn of_device(device: &Device) -> Self {
+    /// The same on a device of a list.
+    pub fn on(&self, device: &Device) -> Self {
         Self {
             at: device.at,
             more_cores: device.more_cores.clone(),
-            ..Self::default()
+            ..self.clone()
         }
     }
 
