@@ -193,18 +193,26 @@ impl Graph {
         srcs: Vec<Option<TensorId>>,
         dsts: Vec<TensorId>,
     ) -> Result<(), GraphError> {
-        self.checked(Node {
+        self.checked_node(name, opcode, params, (srcs, dsts), None)
+    }
+
+    /// Adds a node that reads and writes `operands`, after checking that a kernel takes it.
+    fn checked_node(
+        &mut self,
+        name: &str,
+        opcode: Opcode,
+        params: [u32; MAX_PARAMS],
+        (srcs, dsts): (Vec<Option<TensorId>>, Vec<TensorId>),
+        sync: Option<Sync>,
+    ) -> Result<(), GraphError> {
+        let node = Node {
             name: name.to_owned(),
             opcode,
             params,
             srcs,
             dsts,
-            sync: None,
-        })
-    }
-
-    /// Adds a node that a kernel takes.
-    fn checked(&mut self, node: Node) -> Result<(), GraphError> {
+            sync,
+        };
         support::check(&self.node_op(&node)).map_err(|refusal| GraphError::Unsupported {
             op: node.opcode,
             name: node.name.clone(),

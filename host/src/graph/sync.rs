@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hexloom_abi::fence::{AllreduceParams, FenceRef, MAX_RANKS, SLOT_WORDS};
-use hexloom_abi::limits::MAX_PARAMS;
 use hexloom_abi::op::Shape;
 use hexloom_abi::{DType, Opcode};
 
-use super::{Graph, Node, Role, Storage, TensorId};
+use super::{Graph, Role, Storage, TensorId};
 use crate::error::{GraphError, SubmitError};
 use crate::session::{Event, Session};
 
@@ -122,13 +121,12 @@ impl Graph {
     pub fn signal(&mut self, event: &Event) -> Result<(), GraphError> {
         let slot = self.slot(event);
         let params = FenceRef::signal(0).params();
-        self.sync_node(
+        self.checked_node(
             event.name(),
             Opcode::Fence,
             params,
-            vec![],
-            vec![slot],
-            Sync::Signal(event.clone()),
+            (vec![], vec![slot]),
+            Some(Sync::Signal(event.clone())),
         )
     }
 
@@ -136,14 +134,13 @@ impl Graph {
     pub fn wait_for(&mut self, event: &Event) -> Result<(), GraphError> {
         let slot = self.slot(event);
         let params = FenceRef::wait(0, PLACEHOLDER_US).params();
-        let srcs = vec![Some(slot)];
-        self.sync_node(
+        let operands = (vec![Some(slot)], vec![]);
+        self.checked_node(
             event.name(),
             Opcode::Fence,
             params,
-            srcs,
-            vec![],
-            Sync::Wait(event.clone()),
+            operands,
+            Some(Sync::Wait(event.clone())),
         )
     }
 
@@ -151,15 +148,9 @@ impl Graph {
     pub fn cpy_signal(&mut self, from: TensorId, into: TensorId, event: &Event) -> Result<TensorId, GraphError> {
         let slot = self.slot(event);
         let params = FenceRef::signal(0).params();
-        let (srcs, dsts) = (vec![Some(from)], vec![into, slot]);
-        self.sync_node(
-            event.name(),
-            Opcode::CpyFence,
-            params,
-            srcs,
-            dsts,
-            Sync::Signal(event.clone()),
-        )?;
+        let operands = (vec![Some(from)], vec![into, slot]);
+        let sync = Sync::Signal(event.clone());
+        self.checked_node(event.name(), Opcode::CpyFence, params, operands, Some(sync))?;
         Ok(into)
     }
 
@@ -195,7 +186,13 @@ impl Graph {
         };
         let srcs = tensors.iter().chain(&slots).copied().map(Some).collect();
         let sync = Sync::Reduce(reduction.clone(), rank as u32);
-        self.sync_node(name, Opcode::Allreduce, params.params(), srcs, tensors.to_vec(), sync)?;
+        self.checked_node(
+            name,
+            Opcode::Allreduce,
+            params.params(),
+            (srcs, tensors.to_vec()),
+            Some(sync),
+        )?;
         Ok(own)
     }
 
@@ -203,25 +200,6 @@ impl Graph {
     fn slot(&mut self, event: &Event) -> TensorId {
         let storage = Storage::Fence(event.clone());
         self.add_tensor(event.name(), slots_shape(1), storage, Role::Inner)
-    }
-
-    fn sync_node(
-        &mut self,
-        name: &str,
-        opcode: Opcode,
-        params: [u32; MAX_PARAMS],
-        srcs: Vec<Option<TensorId>>,
-        dsts: Vec<TensorId>,
-        sync: Sync,
-    ) -> Result<(), GraphError> {
-        self.checked(Node {
-            name: name.to_owned(),
-            opcode,
-            params,
-            srcs,
-            dsts,
-            sync: Some(sync),
-        })
     }
 }
 

@@ -11,7 +11,7 @@ use hexloom_abi::{Opcode, scratch, support};
 
 use super::residency::{self, FreshCut};
 use super::{PreparedBatch, PreparedGraph};
-use crate::batch::{Batch, BatchLimits, Encoded, OpRecord, TensorRef};
+use crate::batch::{Batch, BatchLimits, Encoded, Full, OpRecord, TensorRef};
 use crate::error::{GraphError, SubmitError, refusal_text};
 use crate::graph::{Node, Storage, Sync, TensorId, slots_shape};
 use crate::session::{Event, Links};
@@ -208,12 +208,7 @@ impl Cutter {
             self.cut = FreshCut::default();
             self.begin(record)?;
             let pushed = self.batch.push(record, &self.limits);
-            pushed.map_err(|full| SubmitError::OpTooLarge {
-                op: record.name.clone(),
-                what: full.what,
-                needed: full.needed,
-                limit: full.limit,
-            })?;
+            pushed.map_err(|full| too_large(record, full))?;
         }
         self.cut.add(record);
         Ok((self.done.len(), self.batch.n_ops() - 1))
@@ -224,12 +219,7 @@ impl Cutter {
             return Ok(());
         };
         let pushed = self.batch.push(first, &self.limits);
-        pushed.map_err(|full| SubmitError::OpTooLarge {
-            op: record.name.clone(),
-            what: full.what,
-            needed: full.needed,
-            limit: full.limit,
-        })
+        pushed.map_err(|full| too_large(record, full))
     }
 
     fn finish(mut self) -> Vec<Encoded> {
@@ -237,5 +227,15 @@ impl Cutter {
             self.done.push(Encoded::new(self.batch));
         }
         self.done
+    }
+}
+
+/// An empty batch has no room for the op.
+fn too_large(record: &OpRecord, full: Full) -> SubmitError {
+    SubmitError::OpTooLarge {
+        op: record.name.clone(),
+        what: full.what,
+        needed: full.needed,
+        limit: full.limit,
     }
 }
