@@ -1,20 +1,23 @@
 //! The mapping table: which buffers this session sees, and [`MappingTable::resolve`], which finds or makes them visible.
 //!
 //! An entry is keyed by (fd, generation, flags) and checked against the size asked for, so a recycled fd never hits the
-//! mapping of the buffer that had the number before. When the window is full, least recently used mappings that this
-//! batch does not need are evicted; if a map still fails, all 32-bit mappings are dropped and made again, largest first,
-//! to close holes; if that fails too, the batch fails with a status.
+//! mapping of the buffer that had the number before. `room` makes room for what is not mapped.
+//! The session's own buffer is in none of this: it has no entry.
 
 use heapless::Vec;
 use hexloom_abi::descriptor::BUFFER_EXTENDED;
 use hexloom_abi::limits::{MAX_BUFFERS, MAX_MAPPINGS};
 use hexloom_abi::{BufferDesc, Status};
 
-use crate::log;
-use crate::platform::{Mapped, Platform};
+use crate::platform::{Base, Mapped, Platform};
 
-/// Addresses of a batch's buffers, by buffer index.
-pub type Addresses = [u64; MAX_BUFFERS as usize];
+mod room;
+mod stretch;
+
+use room::Due;
+
+/// Where a batch's buffers begin, by buffer index.
+pub type Bases = [Base; MAX_BUFFERS as usize];
 
 /// Where the session's own queue-and-fence buffer lies, as the packet that carried the request tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +37,12 @@ pub struct MappingTable {
     window_bytes: u64,
     batch: u64,
     n_maps: u32,
+    /// Whether something was unmapped since the platform was last asked whether its space has come back.
+    unsettled: bool,
+    /// Waits for space that this batch may still have.
+    settles_left: u32,
+    /// The lowest place that a mapping ever had: where the window begins, as far as is known.
+    origin: u64,
 }
 
 /// A buffer of a batch that could not be resolved.
@@ -61,10 +70,13 @@ impl MappingTable {
             window_bytes,
             batch: 0,
             n_maps: 0,
+            unsettled: false,
+            settles_left: 0,
+            origin: u64::MAX,
         }
     }
 
-    /// Mappings made since the table was created.
+    /// Mappings made since the table was created, those made again included.
     pub fn n_maps(&self) -> u32 {
         self.n_maps
     }
@@ -79,27 +91,52 @@ impl MappingTable {
         self.entries.is_empty()
     }
 
-    /// Resolves all buffers of a batch to addresses, which stay valid until the next call.
+    /// Resolves all buffers of a batch, to places that stay valid until the next call.
     pub fn resolve<P: Platform>(
         &mut self,
         platform: &P,
         buffers: &[BufferDesc],
         pinned: PinnedBuffer,
-    ) -> Result<Addresses, ResolveError> {
+    ) -> Result<Bases, ResolveError> {
         self.batch += 1;
-        for (buffer_idx, desc) in (0u32..).zip(buffers) {
-            self.reuse_buf(platform, desc, pinned)
-                .map_err(|status| ResolveError { status, buffer_idx })?;
+        // What is mapped already is pinned before anything is evicted for the rest, of which there mostly is none.
+        let mut bases = [Base::Window(pinned.address); MAX_BUFFERS as usize];
+        let mut is_whole = true;
+        for (base, desc) in bases.iter_mut().zip(buffers) {
+            if desc.fd == pinned.fd {
+                is_whole &= fits(desc, pinned);
+            } else if let Some(entry) = self.entries.iter_mut().find(|entry| entry.serves(desc)) {
+                entry.last_batch = self.batch;
+                entry.desc.next_use = desc.next_use;
+                *base = entry.mapped.base;
+            } else {
+                is_whole = false;
+            }
         }
-        // A defragmentation may have moved what was resolved before it, so addresses are read off at the end.
-        let mut addresses = [0; MAX_BUFFERS as usize];
-        for (address, desc) in addresses.iter_mut().zip(buffers) {
-            *address = match self.entries.iter().find(|entry| entry.is(desc)) {
-                Some(entry) => entry.mapped.address,
-                None => pinned.address,
-            };
+        if is_whole {
+            return Ok(bases);
         }
-        Ok(addresses)
+        if let Err(error) = self.map_missing(platform, buffers, pinned) {
+            // Other members of a group learn that the batch has failed from a buffer of it, which must be mapped for that.
+            self.map_some(platform, buffers, pinned);
+            return Err(error);
+        }
+        // What was mapped before may have moved, so places are read off at the end.
+        for ((buffer_idx, desc), base) in (0u32..).zip(buffers).zip(&mut bases) {
+            // One fd cannot be two buffers at a time.
+            let status = Status::Invalid;
+            *base = self.base_of(desc, pinned).ok_or(ResolveError { status, buffer_idx })?;
+        }
+        Ok(bases)
+    }
+
+    /// Where a buffer begins if it is the session's own or mapped now.
+    pub fn base_of(&self, desc: &BufferDesc, pinned: PinnedBuffer) -> Option<Base> {
+        if desc.fd == pinned.fd {
+            return fits(desc, pinned).then_some(Base::Window(pinned.address));
+        }
+        let entry = self.entries.iter().find(|entry| entry.serves(desc))?;
+        Some(entry.mapped.base)
     }
 
     /// Takes every mapping back.
@@ -116,112 +153,67 @@ impl MappingTable {
         }
     }
 
-    /// Makes one buffer visible: the session's own buffer needs no table entry and is never evicted; then a live
-    /// mapping; then a new one.
-    fn reuse_buf<P: Platform>(&mut self, platform: &P, desc: &BufferDesc, pinned: PinnedBuffer) -> Result<(), Status> {
-        if desc.fd == pinned.fd {
-            return match desc.bytes <= pinned.bytes {
-                true => Ok(()),
-                false => Err(Status::Invalid),
-            };
-        }
-        if let Some(idx) = self.entries.iter().position(|entry| entry.desc.fd == desc.fd) {
-            let entry = &mut self.entries[idx];
-            if entry.is(desc) && entry.mapped.bytes >= desc.bytes {
-                entry.last_batch = self.batch;
-                return Ok(());
-            }
-            self.remove(platform, idx);
-        }
-        let needed = if is_extended(desc) { 0 } else { desc.bytes };
-        if needed > self.window_bytes {
-            return Err(Status::WindowFull);
-        }
-        while self.entries.is_full() || self.window_used() + needed > self.window_bytes {
-            if !self.evict_oldest(platform) {
-                return Err(Status::WindowFull);
-            }
-        }
-        loop {
-            if self.map(platform, desc).is_ok() {
-                return Ok(());
-            }
-            if !self.evict_oldest(platform) {
-                break;
-            }
-        }
-        self.defragment(platform)?;
-        self.map(platform, desc)
-    }
-
-    fn map<P: Platform>(&mut self, platform: &P, desc: &BufferDesc) -> Result<(), Status> {
-        let mapped = platform.map(desc)?;
+    fn map<P: Platform>(&mut self, platform: &P, due: &Due) -> Result<(), Status> {
+        let mapped = platform.map(&due.desc)?;
         self.n_maps = self.n_maps.wrapping_add(1);
         let entry = Entry {
-            desc: *desc,
+            desc: due.desc,
             mapped,
-            last_batch: self.batch,
+            last_batch: due.last_batch,
         };
+        self.origin = entry
+            .place(platform)
+            .map_or(self.origin, |place| place.min(self.origin));
         self.entries.push(entry).map_err(|entry| {
             platform.unmap(entry.desc.fd, entry.mapped);
             Status::TooMany
         })
     }
 
-    /// Drops all 32-bit mappings and makes those of this batch again, largest first.
-    fn defragment<P: Platform>(&mut self, platform: &P) -> Result<(), Status> {
-        let mut again: Vec<BufferDesc, MAX_MAPPINGS> = Vec::new();
-        while let Some(idx) = self.entries.iter().position(|entry| !is_extended(&entry.desc)) {
-            let entry = self.remove(platform, idx);
-            if entry.last_batch == self.batch {
-                // The table holds no more than `MAX_MAPPINGS`, so there is room.
-                let _ = again.push(entry.desc);
-            }
-        }
-        log::window_defragmented(again.len() as u32, again.iter().map(|desc| desc.bytes).sum());
-        again.sort_unstable_by_key(|desc| core::cmp::Reverse(desc.bytes));
-        again.iter().try_for_each(|desc| self.map(platform, desc))
-    }
-
-    /// Unmaps the least recently used mapping in the window that this batch does not need; false when there is none.
-    fn evict_oldest<P: Platform>(&mut self, platform: &P) -> bool {
-        let oldest = self
-            .entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.last_batch != self.batch)
-            .min_by_key(|(_, entry)| entry.last_batch)
-            .map(|(idx, _)| idx);
-        match oldest {
-            Some(idx) => {
-                let entry = self.remove(platform, idx);
-                log::mapping_evicted(entry.desc.fd, entry.mapped.bytes);
-                true
-            }
-            None => false,
-        }
-    }
-
     fn remove<P: Platform>(&mut self, platform: &P, idx: usize) -> Entry {
-        let entry = self.entries.swap_remove(idx);
+        // Of equals, what was mapped first goes first: the order is kept.
+        let entry = self.entries.remove(idx);
         platform.unmap(entry.desc.fd, entry.mapped);
+        self.unsettled = true;
         entry
-    }
-
-    fn window_used(&self) -> u64 {
-        let mapped = self.entries.iter().filter(|entry| !is_extended(&entry.desc));
-        mapped.map(|entry| entry.mapped.bytes).sum()
     }
 }
 
 impl Entry {
-    fn is(&self, desc: &BufferDesc) -> bool {
-        self.desc.fd == desc.fd && self.desc.generation == desc.generation && self.desc.flags == desc.flags
+    /// Whether it is the mapping of `desc`, at its size.
+    fn serves(&self, desc: &BufferDesc) -> bool {
+        self.desc.fd == desc.fd
+            && self.desc.generation == desc.generation
+            && self.desc.flags == desc.flags
+            && self.mapped.bytes >= desc.bytes
     }
+
+    /// Where it lies in the window, if it does.
+    fn place<P: Platform>(&self, platform: &P) -> Option<u64> {
+        Some(platform.window_place(self.mapped.address()?))
+    }
+
+    /// The batch that uses it next by the host's plan; 0 when that is unknown or has passed.
+    fn next_batch(&self, now: u64) -> u64 {
+        match self.last_batch.saturating_add(u64::from(self.desc.next_use)) {
+            next if self.desc.next_use != 0 && next >= now => next,
+            _ => 0,
+        }
+    }
+}
+
+/// Whether a descriptor of the session's own buffer is one of it.
+fn fits(desc: &BufferDesc, pinned: PinnedBuffer) -> bool {
+    desc.bytes <= pinned.bytes && !is_extended(desc)
 }
 
 fn is_extended(desc: &BufferDesc) -> bool {
     desc.flags & BUFFER_EXTENDED != 0
+}
+
+/// What a buffer takes of the window.
+fn window_bytes(desc: &BufferDesc) -> u64 {
+    if is_extended(desc) { 0 } else { desc.bytes }
 }
 
 #[cfg(test)]

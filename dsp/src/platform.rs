@@ -7,20 +7,104 @@ use crate::dma::Engine;
 /// A buffer made visible to the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
-    /// Address of the buffer's first byte.
-    pub address: u64,
+    /// Where its first byte is.
+    pub base: Base,
     /// Bytes mapped.
     pub bytes: u64,
+}
+
+/// Where a buffer's first byte is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Base {
+    /// In the 32-bit window: an address that code follows.
+    Window(u64),
+    /// Outside it: only the DMA engine gets there.
+    Extended(DeviceAddress),
+}
+
+/// An address of the DMA engine in an extended mapping. It is no address of code's, and nothing turns it into one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceAddress(u64);
+
+impl Mapped {
+    /// A mapping in the window.
+    pub const fn window(address: u64, bytes: u64) -> Self {
+        Self {
+            base: Base::Window(address),
+            bytes,
+        }
+    }
+
+    /// A mapping that only the DMA engine reaches.
+    pub const fn extended(address: DeviceAddress, bytes: u64) -> Self {
+        Self {
+            base: Base::Extended(address),
+            bytes,
+        }
+    }
+
+    /// The address in the window, if it is there.
+    pub const fn address(&self) -> Option<u64> {
+        self.base.address()
+    }
+}
+
+impl Base {
+    /// The address in the window, if it is there.
+    pub const fn address(self) -> Option<u64> {
+        match self {
+            Self::Window(address) => Some(address),
+            Self::Extended(_) => None,
+        }
+    }
+}
+
+impl DeviceAddress {
+    /// An address as the engine counts.
+    pub const fn new(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// The number that [`crate::dma::Transfer::source`] takes.
+    pub const fn source(self) -> u64 {
+        self.0
+    }
+
+    /// The address `bytes` further on; `None` beyond the last.
+    pub fn plus(self, bytes: u64) -> Option<Self> {
+        self.0.checked_add(bytes).map(Self)
+    }
 }
 
 /// Memory, caches, counters and threads of the machine.
 ///
 /// All methods may be called from any thread of the session.
 pub trait Platform: Sync {
-    /// Makes a buffer visible. Fails when the window has no hole, the fd does not exist or is smaller than `bytes`.
+    /// Makes a buffer visible: outside the window if it is flagged [`hexloom_abi::descriptor::BUFFER_EXTENDED`], which is
+    /// asked for only where [`Platform::has_extended`] says so, else inside it.
+    ///
+    /// Fails with [`Status::WindowFull`] when the window has no hole, with [`Status::MapFailed`] when the fd does not exist
+    /// or is smaller than `bytes`; a machine that cannot tell says the latter.
     fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status>;
-    /// Takes a mapping back.
+    /// Takes a mapping back. Its space may come back later.
     fn unmap(&self, fd: u32, mapped: Mapped);
+    /// Waits until space of earlier unmaps comes back, at most `timeout_us`; false when none did.
+    fn settle(&self, _timeout_us: u32) -> bool {
+        false
+    }
+    /// Where in the window the byte at `address` of a mapping lies. It is the address itself, except on machines whose
+    /// window is a model.
+    fn window_place(&self, address: u64) -> u64 {
+        address
+    }
+    /// Most bytes of one mapping.
+    fn map_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
+    /// Whether there are mappings outside the window.
+    fn has_extended(&self) -> bool {
+        false
+    }
 
     /// Writes back what this side's caches hold of a range, so that the other side sees it.
     fn clean(&self, address: u64, bytes: u64);
@@ -40,6 +124,10 @@ pub trait Platform: Sync {
     fn wait(&self, word: &core::sync::atomic::AtomicU32, expected: u32, timeout_us: u32);
     /// Wakes every thread that waits on `word`.
     fn wake(&self, word: &core::sync::atomic::AtomicU32);
+    /// Passes a short time between two looks at memory that another session writes.
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
 
     /// Whether the machine has a matrix unit that this session may drive.
     fn has_matrix_unit(&self) -> bool {
@@ -65,6 +153,21 @@ impl<P: Platform> Platform for &P {
     }
     fn unmap(&self, fd: u32, mapped: Mapped) {
         (**self).unmap(fd, mapped);
+    }
+    fn settle(&self, timeout_us: u32) -> bool {
+        (**self).settle(timeout_us)
+    }
+    fn window_place(&self, address: u64) -> u64 {
+        (**self).window_place(address)
+    }
+    fn map_bytes_max(&self) -> u64 {
+        (**self).map_bytes_max()
+    }
+    fn has_extended(&self) -> bool {
+        (**self).has_extended()
+    }
+    fn relax(&self) {
+        (**self).relax();
     }
     fn clean(&self, address: u64, bytes: u64) {
         (**self).clean(address, bytes);

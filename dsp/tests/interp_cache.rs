@@ -66,10 +66,10 @@ impl Platform for Incoherent {
     fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status> {
         assert_eq!(buffer.fd, DATA_FD);
         let memory = self.0.lock().unwrap();
-        Ok(Mapped {
-            address: memory.dsp as u64 + PINNED_BYTES as u64,
-            bytes: DATA_BYTES as u64,
-        })
+        Ok(Mapped::window(
+            memory.dsp as u64 + PINNED_BYTES as u64,
+            DATA_BYTES as u64,
+        ))
     }
     fn unmap(&self, _fd: u32, _mapped: Mapped) {}
     fn clean(&self, address: u64, bytes: u64) {

@@ -5,17 +5,19 @@ use std::time::Duration;
 use hexloom_abi::support::{Part, Reason, Unsupported};
 use hexloom_abi::{Opcode, Status};
 
-use crate::transport::{Death, TransportError};
+use crate::transport::{Death, SessionAt, TransportError};
 
 /// A session could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// A step of the start-up failed; everything done before it was given back.
-    #[error("opening a session on {transport}: {step}: {source}")]
+    #[error("opening session {} on core {} of {transport}: {step}: {source}", at.session, at.core)]
     Step {
         /// The transport's name.
         transport: String,
+        /// Which session.
+        at: SessionAt,
         /// What was being done.
         step: &'static str,
         /// Why it failed.
@@ -30,6 +32,25 @@ pub enum OpenError {
         value: u64,
         /// What is allowed.
         allowed: String,
+    },
+    /// Extended weights were asked for on a DSP that cannot have them.
+    #[error(
+        "core {} is a v{arch}: extended weight mappings begin with v81; open the session without extended_weights",
+        at.core
+    )]
+    NoExtendedMappings {
+        /// Which session.
+        at: SessionAt,
+        /// Its architecture.
+        arch: u32,
+    },
+    /// The cores of a group differ, so that they would not compute the same.
+    #[error("core {} differs from core {} in architecture, threads or scratch memory: they cannot form a group", at.core, lead.core)]
+    UnlikeCores {
+        /// The core that differs.
+        at: SessionAt,
+        /// The group's leader.
+        lead: SessionAt,
     },
 }
 
@@ -47,10 +68,29 @@ pub enum MapError {
         /// Why it failed.
         source: TransportError,
     },
+    /// A tensor can never be mapped.
+    #[error(transparent)]
+    Plan(#[from] crate::plan::buffers::BufferPlanError),
+    /// A buffer would be larger than what the DSP can map at once, or than its whole window.
+    #[error(
+        "{name} needs {bytes} bytes in one piece, a v{arch} session maps at most {limit}; split the tensor, or use a \
+         smaller context or model"
+    )]
+    TooLarge {
+        /// What it was for.
+        name: String,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Most bytes of one buffer.
+        limit: u64,
+        /// Architecture of the session's core.
+        arch: u32,
+    },
     /// A buffer could not be mapped, even after a retry.
     #[error(
-        "mapping {name} (fd {fd}, {bytes} bytes) failed: {source}; {mapped} bytes are mapped of a window of {window}; \
-         free buffers or use a smaller context"
+        "mapping {name} (fd {fd}, {bytes} bytes) in session {} on core {} failed: {source}; buffers of {known} bytes are \
+         known to the session, whose window has {window}; free buffers or use a smaller context",
+        at.session, at.core
     )]
     Map {
         /// The buffer's name.
@@ -59,9 +99,11 @@ pub enum MapError {
         fd: u32,
         /// Its size.
         bytes: u64,
-        /// Bytes mapped already.
-        mapped: u64,
-        /// Bytes of the window.
+        /// The session.
+        at: SessionAt,
+        /// Bytes of the buffers that it knows already.
+        known: u64,
+        /// Bytes of the window that tensor buffers can fill.
         window: u64,
         /// Why it failed.
         source: TransportError,
@@ -144,6 +186,21 @@ pub enum SubmitError {
         /// All slots.
         total: usize,
     },
+    /// Too few fence slots are free side by side.
+    #[error(
+        "no free fence slot: {needed} side by side are needed, {free} of {total} are free, at most {longest} side by side; \
+         drop an event or open the session with more fences"
+    )]
+    NoFence {
+        /// Slots asked for.
+        needed: u32,
+        /// Slots free.
+        free: u32,
+        /// Slots of the longest free run.
+        longest: u32,
+        /// All slots.
+        total: u32,
+    },
     /// The session was lost before.
     #[error(transparent)]
     Lost(#[from] LostError),
@@ -167,6 +224,22 @@ pub enum WaitError {
         what: String,
         /// The DSP's status.
         status: Status,
+    },
+    /// A session that was to signal an event failed.
+    #[error("event \"{event}\" was signalled with a failure: {status}")]
+    Peer {
+        /// The event.
+        event: String,
+        /// What failed.
+        status: Status,
+    },
+    /// An event was not signalled in time.
+    #[error("event \"{event}\" was not signalled within {timeout:?}")]
+    Fence {
+        /// The event.
+        event: String,
+        /// How long it was waited for.
+        timeout: Duration,
     },
     /// The session is gone.
     #[error(transparent)]
@@ -230,6 +303,17 @@ impl RunError {
     }
 }
 
+impl RunError {
+    /// Whether it only tells that another session, which this one waited for, has failed.
+    pub fn is_from_peer(&self) -> bool {
+        match self {
+            Self::Wait(WaitError::Failed { status, .. }) => *status == Status::PeerFailed,
+            Self::Wait(WaitError::Peer { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
 impl From<LostError> for RunError {
     fn from(lost: LostError) -> Self {
         Self::Wait(WaitError::Lost(lost))
@@ -260,6 +344,7 @@ pub fn refusal_text(refusal: &Unsupported) -> String {
         Reason::Tiled => "is a tiled weight, which cannot be read here",
         Reason::Value => "has a value outside what the kernel takes",
         Reason::Scratch => "needs more scratch memory than the session has",
+        Reason::Extended => "lies in an extended buffer, which has no address here",
     };
     format!("{at} {reason}")
 }

@@ -19,11 +19,11 @@ pub mod session;
 pub mod transport;
 
 pub use error::{Fault, GraphError, LostError, MapError, OpenError, RunError, SubmitError, WaitError};
-pub use graph::{Graph, TensorId};
+pub use graph::{Graph, Reduction, TensorId};
 pub use hexloom_abi as abi;
 pub use hexloom_abi::DType;
 pub use memory::Buffer;
 pub use plan::PlanError;
 pub use prepared::PreparedGraph;
-pub use session::{MatrixUnit, Session, SessionOptions};
+pub use session::{Event, MatrixUnit, Session, SessionOptions};
 pub use transport::Transport;

@@ -123,11 +123,12 @@ fn a_death_noticed_while_sending_is_put_where_it_was() {
 fn every_thread_hears_of_it() {
     let faults = FaultPlan::default();
     let session = open_faulty(&faults, options());
+    // Prepared before any thread runs, because a lost session prepares nothing.
+    let chains = [(); 3].map(|()| Chain::new(&session, 2));
     faults.add(20, 0, FaultKind::Die);
     std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let mut chain = Chain::new(&session, 2);
+        for mut chain in chains {
+            scope.spawn(move || {
                 let error = (0..1000).find_map(|run| chain.run(run as f32).err());
                 assert!(error.expect("the session is lost").is_lost());
             });

@@ -3,11 +3,12 @@
 
 mod session_support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use hexloom::SessionOptions;
-use hexloom_sim::{FaultKind, FaultPlan, Garbage};
-use session_support::{Chain, open_faulty, options};
+use hexloom::{Session, SessionOptions};
+use hexloom_sim::{Counts, FaultKind, FaultPlan, Garbage, Harsh, SimOptions, SimTransport};
+use session_support::{Chain, options};
 
 /// Open descriptors, and mappings of shared memory.
 fn open_things() -> [usize; 2] {
@@ -18,8 +19,26 @@ fn open_things() -> [usize; 2] {
 
 fn cycle(round: usize) {
     let faults = FaultPlan::default();
-    let deadline = Duration::from_millis(200);
-    let session = open_faulty(&faults, SessionOptions { deadline, ..options() });
+    let transport = Arc::new(SimTransport::new(SimOptions {
+        scratch_bytes: 256 << 10,
+        faults: faults.clone(),
+        // Copies and late frees, too, are given back.
+        harsh: if round.is_multiple_of(2) {
+            Harsh::default()
+        } else {
+            Harsh::all(round as u64)
+        },
+        ..SimOptions::default()
+    }));
+    live(round, &transport, &faults);
+    assert_eq!(transport.counts(), Counts::default(), "round {round}");
+    assert_eq!(transport.breaches(), [""; 0], "round {round}");
+}
+
+fn live(round: usize, transport: &Arc<SimTransport>, faults: &FaultPlan) {
+    let deadline = Duration::from_millis(300);
+    let options = SessionOptions { deadline, ..options() };
+    let session = Session::open(Arc::clone(transport) as _, options).unwrap();
     let buffer = session.alloc("buffer", 1 << 16).unwrap();
     let mut chain = Chain::new(&session, 5);
     chain.check(1.0);

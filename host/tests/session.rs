@@ -337,10 +337,13 @@ fn mappings_are_evicted_when_the_window_is_full() {
             assert_eq!(prepared.floats(y).unwrap(), [2.0 * value; 8]);
         }
     }
-    let large = session.alloc("large", 2 << 20).unwrap();
+    let error = session.alloc("large", 2 << 20).unwrap_err();
+    assert!(matches!(&error, MapError::TooLarge { bytes: 2_097_152, .. }), "{error}");
+    let [left, right] = ["left", "right"].map(|name| session.alloc(name, 600 << 10).unwrap());
     let mut graph = Graph::new();
-    let x = graph.placed("x", DType::F32, [8, 1, 1, 1], &large, 0).unwrap();
-    graph.scale("y", x, 2.0, 0.0).unwrap();
+    let x = graph.placed("x", DType::F32, [8, 1, 1, 1], &left, 0).unwrap();
+    let y = graph.placed("y", DType::F32, [8, 1, 1, 1], &right, 0).unwrap();
+    graph.add("sum", x, y).unwrap();
     let error = session.prepare("too large", graph).map(|_| ()).unwrap_err();
     assert!(
         matches!(

@@ -161,15 +161,15 @@ codes! {
         Cpy = 58, "CPY";
         /// Index of the first maximum over dimension 0.
         Argmax = 59, "ARGMAX";
-        /// Signal or wait for a fence slot.
+        /// Signal or wait for a fence slot ([`crate::FenceRef`]).
         Fence = 64, "FENCE";
         /// `CPY`, then signal a fence slot.
         CpyFence = 65, "CPY_FENCE";
-        /// First op of a batch that runs on several devices in step.
+        /// First op of a batch that the members of a group run in step ([`crate::fence::GroupParams`]).
         MdevGroup = 66, "MDEV_GROUP";
-        /// Sum of the ranks' tensors to every rank.
+        /// Sum of the ranks' tensors, in rank order, to every rank ([`crate::fence::AllreduceParams`]).
         Allreduce = 67, "ALLREDUCE";
-        /// `ALLREDUCE` plus an addend.
+        /// `ALLREDUCE` plus an addend: the full shape or one row.
         AllreduceAdd = 68, "ALLREDUCE_ADD";
         /// |x|.
         Abs = 128, "ABS";
@@ -289,6 +289,8 @@ codes! {
         AlreadyStarted = 20, "session already started";
         /// A call that needs a started session came before `start`.
         NotStarted = 21, "session not started";
+        /// A buffer is to be mapped outside the 32-bit window, which this architecture does not have.
+        NoExtended = 22, "no extended mappings before v81";
     }
 }
 

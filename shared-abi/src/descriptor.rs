@@ -17,8 +17,11 @@ pub struct BufferDesc {
     pub fd: u32,
     /// [`BUFFER_EXTENDED`]; all other bits zero.
     pub flags: u32,
+    /// The host's plan: batches of this session from this one to the next that uses the buffer; 0 = unknown. When the
+    /// window is full, buffers that are used last go first, those of unknown use by age.
+    pub next_use: u32,
     /// Zero.
-    pub reserved: [u32; 2],
+    pub reserved: u32,
 }
 
 /// The buffer is mapped outside the 32-bit window and reached by DMA only.
@@ -54,7 +57,7 @@ pub struct TensorDesc {
 pub const TENSOR_WEIGHT: u32 = 1;
 /// Bytes are weight tiles, not rows.
 pub const TENSOR_TILED: u32 = 2;
-/// The tensor is a fence slot: never counted as dirty.
+/// The tensor is fence slots: I32 `[32, n]` on whole lines, kept coherent by the ops that use it.
 pub const TENSOR_FENCE: u32 = 4;
 
 /// One operation: 128 bytes.
@@ -92,7 +95,7 @@ impl OpDesc {
     }
 }
 
-crate::layout::assert_layout!(BufferDesc, 32, 8, { bytes: 0, generation: 8, fd: 16, flags: 20, reserved: 24 });
+crate::layout::assert_layout!(BufferDesc, 32, 8, { bytes: 0, generation: 8, fd: 16, flags: 20, next_use: 24, reserved: 28 });
 crate::layout::assert_layout!(TensorDesc, 64, 8, {
     offset: 0, bytes: 8, dtype: 16, flags: 20, buffer_idx: 24, reserved: 26, ne: 32, nb: 48,
 });

@@ -33,7 +33,7 @@ pub mod window;
 
 pub use code::{DType, DTypeCode, OpCode, Opcode, Status, StatusCode};
 pub use descriptor::{BufferDesc, NO_TENSOR, OpDesc, TensorDesc};
-pub use fence::{FenceRef, FenceSlot};
+pub use fence::{AllreduceParams, FenceRef, FenceSlot, GroupParams};
 pub use layout::BlockLayout;
 pub use message::{BatchReply, BatchRequest, StartRequest};
 pub use op::Op;

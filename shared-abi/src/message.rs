@@ -35,8 +35,11 @@ pub struct BatchRequest {
     pub n_traces: u32,
     /// DSP threads that trace rows are laid out for; 0 without [`REQUEST_TRACE`].
     pub n_threads: u32,
+    /// Low half of the sequence number of the batch before it in the same run; 0 = none. When that batch failed, this one
+    /// fails with its status: no op runs, and who waits for its fences is told.
+    pub after: u32,
     /// Zero.
-    pub reserved: [u32; 4],
+    pub reserved: [u32; 3],
 }
 
 /// Fill an [`crate::OpProfile`] for every op.
@@ -133,7 +136,8 @@ impl BatchRequest {
             n_ops,
             n_traces: 0,
             n_threads: 0,
-            reserved: [0; 4],
+            after: 0,
+            reserved: [0; 3],
         }
     }
 
@@ -141,7 +145,7 @@ impl BatchRequest {
     pub fn check(&self) -> Result<(), Status> {
         check_head(self.magic, self.version, self.flags, REQUEST_PROFILE | REQUEST_TRACE)?;
         let traced = self.flags & REQUEST_TRACE != 0;
-        if self.reserved != [0; 4] || (!traced && (self.n_traces != 0 || self.n_threads != 0)) {
+        if self.reserved != [0; 3] || (!traced && (self.n_traces != 0 || self.n_threads != 0)) {
             return Err(Status::BadFlags);
         }
         let over = self.n_buffers > MAX_BUFFERS
@@ -235,7 +239,7 @@ fn check_head(magic: u32, version: u16, flags: u16, known: u16) -> Result<(), St
 
 crate::layout::assert_layout!(BatchRequest, 64, 8, {
     magic: 0, version: 4, flags: 6, seq: 8, block_offset: 16, block_bytes: 24, n_buffers: 28, n_tensors: 32,
-    n_ops: 36, n_traces: 40, n_threads: 44, reserved: 48,
+    n_ops: 36, n_traces: 40, n_threads: 44, after: 48, reserved: 52,
 });
 crate::layout::assert_layout!(BatchReply, 128, 8, {
     magic: 0, version: 4, flags: 6, seq: 8, status: 16, failed_op: 20, n_ops_done: 24, detail: 28,

@@ -6,8 +6,9 @@
 use crate::code::{DType, Opcode};
 use crate::layout::align_up;
 use crate::limits::LINE_BYTES;
-use crate::op::Op;
+use crate::op::{Op, Shape};
 use crate::support::{Part, Reason, Unsupported};
+use crate::tile::{TILE_K, TileLayout};
 
 /// Scratch bytes of an op at a given number of threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,6 +38,61 @@ pub fn check(op: &Op, n_threads: u32, scratch_bytes: u64) -> Result<(), Unsuppor
             at: Part::Op,
             reason: Reason::Scratch,
         })
+    }
+}
+
+/// Refuses an op whose least need is more than `scratch_bytes` when the sources of `srcs` (bit i is source i) lie in extended
+/// buffers, from which they are copied to scratch. Operands must have passed [`crate::support::check_extended`].
+///
+/// A weight of a product comes in slices of rows, one group of tiles or one row of floats at a time at least; a table of
+/// GET_ROWS by rows, or by parts of a row of 32 elements at least; everything else as a whole.
+pub fn check_extended(op: &Op, srcs: u16, n_threads: u32, scratch_bytes: u64) -> Result<(), Unsupported> {
+    let mut whole = 0u64;
+    let mut slice = 0u64;
+    for (idx, src) in op.srcs.iter().enumerate() {
+        let Some(src) = src else { continue };
+        if srcs.checked_shr(u32::try_from(idx).unwrap_or(u32::MAX)).unwrap_or(0) & 1 == 0 {
+            continue;
+        }
+        match op.opcode {
+            Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx if op.dst(idx).is_some() => {
+                slice = slice.max(weight_slice_bytes(src));
+            }
+            Opcode::GetRows if idx == 0 => {
+                let [_, _, n2, n3] = src.ne;
+                let part = Shape {
+                    ne: [src.ne[0].min(TILE_K), 1, n2.min(1), n3.min(1)],
+                    ..*src
+                };
+                slice = line(part.extent_bytes().unwrap_or(u64::MAX)).saturating_add(LINE_BYTES);
+            }
+            _ => whole = whole.saturating_add(line(src.extent_bytes().unwrap_or(u64::MAX))),
+        }
+    }
+    let least = line(need(op, n_threads).least);
+    let bytes = least.saturating_add(whole).saturating_add(slice);
+    if bytes <= scratch_bytes {
+        Ok(())
+    } else {
+        Err(Unsupported {
+            at: Part::Op,
+            reason: Reason::Scratch,
+        })
+    }
+}
+
+/// The smallest slice of a weight: a group of tiles, or a row, of all its matrices.
+fn weight_slice_bytes(weight: &Shape) -> u64 {
+    let [k, rows, n2, n3] = weight.ne;
+    let matrices = u64::from(n2).saturating_mul(u64::from(n3));
+    let bytes = match TileLayout::new(weight.dtype, k) {
+        Some(tile) if weight.tiled => u64::from(tile.group_bytes),
+        _ => weight.dtype.row_bytes(u64::from(k)).unwrap_or(u64::MAX),
+    };
+    if rows == 0 {
+        0
+    } else {
+        line(bytes.saturating_mul(matrices))
     }
 }
 

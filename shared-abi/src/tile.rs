@@ -11,7 +11,8 @@
 //!   of `k = 8j + 4 + b` in the high nibble. One `and` and one shift give two unsigned `vrmpy` operands.
 //! - 8-bit codes (1024 bytes a tile): vector g of eight holds in byte `4*row + b` the code of `k = 4g + b`, plus 128, so
 //!   that both kinds are unsigned and the constant is removed by one correction with the activation sum.
-//! - scales: 32 f16 a tile, by row. `Q4_1` has 32 f16 minima behind each tile's scales.
+//! - scales: 32 f16 a tile, by row. `Q4_1` has each row's minimum, f16, behind its scale: one multiplication of halves by
+//!   one widens both, with no shuffle.
 
 use crate::code::DType;
 use crate::layout::align_up;

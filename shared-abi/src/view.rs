@@ -5,10 +5,11 @@
 
 use zerocopy::FromBytes;
 
-use crate::code::{Opcode, Status};
+use crate::code::{DType, Opcode, Status};
 use crate::descriptor::{
     BUFFER_EXTENDED, BufferDesc, NO_TENSOR, OpDesc, TENSOR_FENCE, TENSOR_TILED, TENSOR_WEIGHT, TensorDesc,
 };
+use crate::fence::SLOT_WORDS;
 use crate::layout::BlockLayout;
 use crate::message::BatchRequest;
 use crate::op::{Op, Shape};
@@ -38,7 +39,7 @@ impl<'a> BatchView<'a> {
     ///
     /// Checked: counts, section bounds and alignment, flags and reserves, that every buffer is distinct, that every
     /// tensor lies inside its buffer with strides that do not reach outside, that tiled tensors have the strides of
-    /// their layout, and that every operand index exists. Not checked here: whether a kernel takes the op
+    /// their layout and fence slots lie on whole lines, and that every operand index exists. Not checked here: whether a kernel takes the op
     /// ([`crate::support`]).
     pub fn parse(block: &'a [u8], request: &BatchRequest) -> Result<Self, ParseError> {
         request.check().map_err(whole)?;
@@ -133,6 +134,10 @@ impl<'a> BatchView<'a> {
                 return Err(Status::Invalid);
             }
         }
+        let slots = shape.dtype == DType::I32 && shape.ne[0] == SLOT_WORDS && shape.dense_everywhere();
+        if tensor.flags & TENSOR_FENCE != 0 && !(slots && tensor.offset.is_multiple_of(crate::limits::LINE_BYTES)) {
+            return Err(Status::Invalid);
+        }
         let extent = shape.extent_bytes().ok_or(Status::Invalid)?;
         let end = tensor.offset.checked_add(tensor.bytes).ok_or(Status::Invalid)?;
         let align = shape.dtype.align_bytes();
@@ -146,7 +151,7 @@ impl<'a> BatchView<'a> {
 }
 
 fn check_buffer(buffer: &BufferDesc) -> Result<(), Status> {
-    if buffer.flags & !BUFFER_EXTENDED != 0 || buffer.reserved != [0; 2] {
+    if buffer.flags & !BUFFER_EXTENDED != 0 || buffer.reserved != 0 {
         return Err(Status::BadFlags);
     }
     Ok(())

@@ -122,6 +122,7 @@ fn status(code: Status) -> u32 {
         Status::Poisoned => 19,
         Status::AlreadyStarted => 20,
         Status::NotStarted => 21,
+        Status::NoExtended => 22,
     }
 }
 
@@ -157,7 +158,7 @@ fn statuses() {
         assert_eq!(code.number(), status(code), "{code}");
         assert_eq!(Status::try_from(StatusCode(status(code))), Ok(code));
     }
-    assert_eq!(Status::ALL.len(), 21);
+    assert_eq!(Status::ALL.len(), 22);
     unknown(Status::ALL.iter().map(|code| code.number()), |n| {
         Status::try_from(StatusCode(n)).err()
     });

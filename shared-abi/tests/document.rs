@@ -9,7 +9,7 @@ use std::path::Path;
 use hexloom_abi::inplace::can_inplace;
 use hexloom_abi::op::{Op, Shape};
 use hexloom_abi::tile::TileLayout;
-use hexloom_abi::{DType, Opcode, Status, support};
+use hexloom_abi::{DType, FenceRef, Opcode, Status, support};
 
 #[test]
 fn generated_parts_are_up_to_date() {
@@ -85,7 +85,7 @@ fn structs() -> Vec<Struct> {
         include_str!("../src/fence.rs"),
     ];
     let all: Vec<Struct> = sources.iter().flat_map(|source| structs_of(source)).collect();
-    assert_eq!(all.len(), 11, "a structure was added: give it a part in docs/abi.md");
+    assert_eq!(all.len(), 13, "a structure was added: give it a part in docs/abi.md");
     all
 }
 
@@ -154,6 +154,8 @@ const X: &[&str] = &["x"];
 const OUT: &[&str] = &["result"];
 const WINDOW: &str = "0 to 2: strides, 3 to 5: padding, 6 to 8: dilation, 9 to 11: window, 12: channels, 13: dimensions, \
                       14: kind of POOL";
+const RANKS: &[&str] = &["x of rank 0 to n-1", "slot of rank 0 to n-1"];
+const RESULTS: &[&str] = &["result, of one rank or of all"];
 
 fn signature(op: Opcode) -> Signature {
     let of = |srcs, dsts, params| Signature { srcs, dsts, params };
@@ -195,11 +197,15 @@ fn signature(op: Opcode) -> Signature {
         Opcode::SetRows => of(&["rows", "indices"], &["table"], ""),
         Opcode::Cpy => of(&["from"], &["to"], ""),
         Opcode::Argmax => of(X, &["indices"], ""),
-        Opcode::Fence => of(&["slot, for a wait"], &["slot, for a signal"], "0 to 3: a `FenceRef`"),
-        Opcode::CpyFence => of(&["from"], &["to", "slot"], "0 to 3: a `FenceRef`"),
-        Opcode::MdevGroup => of(&[], &[], "defined with the op"),
-        Opcode::Allreduce => of(X, OUT, "defined with the op"),
-        Opcode::AllreduceAdd => of(&["x", "addend"], OUT, "defined with the op"),
+        Opcode::Fence => of(&["slot, for a wait"], &["slot, for a signal"], "0 to 3: `FenceRef`"),
+        Opcode::CpyFence => of(&["from"], &["to", "slot"], "0 to 3: `FenceRef`"),
+        Opcode::MdevGroup => of(&["slots of the members"], &[], "0 to 3: `GroupParams`"),
+        Opcode::Allreduce => of(RANKS, RESULTS, "0 to 4: `AllreduceParams`"),
+        Opcode::AllreduceAdd => of(
+            &["x of rank 0 to n-1", "slot of rank 0 to n-1", "addend"],
+            RESULTS,
+            "0 to 4: `AllreduceParams`",
+        ),
         Opcode::LeakyRelu => of(X, OUT, "0: s f32"),
         Opcode::Xielu => of(X, OUT, "f32: 0 n, 1 p, 2 b, 3 eps"),
         Opcode::Im2col => of(&["image"], &["rows"], WINDOW),
@@ -217,6 +223,7 @@ fn sample(opcode: Opcode) -> Option<Op> {
     use DType::{F16, F32, I32};
     let dense = |dtype, ne| Shape::dense(dtype, ne);
     let row = || dense(F32, [32, 1, 1, 1]);
+    let slot = || dense(I32, [32, 1, 1, 1]);
     let (srcs, dst): (Vec<Option<Shape>>, _) = match opcode {
         Opcode::MulMat | Opcode::MulMatNx => (vec![row(), row()], dense(F32, [1, 1, 1, 1])),
         Opcode::MulMatAdd => (vec![row(), row(), dense(F32, [1, 1, 1, 1])], dense(F32, [1, 1, 1, 1])),
@@ -249,6 +256,10 @@ fn sample(opcode: Opcode) -> Option<Op> {
         }
         Opcode::GetRows | Opcode::SetRows => (vec![row(), dense(I32, [1, 1, 1, 1])], row()),
         Opcode::Argmax => (vec![row()], dense(I32, [1, 1, 1, 1])),
+        Opcode::Fence => (vec![slot()], None),
+        Opcode::MdevGroup => (vec![slot()], None),
+        Opcode::Allreduce => (vec![row(), slot()], row()),
+        Opcode::AllreduceAdd => (vec![row(), slot(), row()], row()),
         _ => (vec![row()], row()),
     };
     let mut op = Op {
@@ -259,9 +270,21 @@ fn sample(opcode: Opcode) -> Option<Op> {
     };
     op.srcs[..srcs.len()].copy_from_slice(&srcs);
     op.dsts[0] = dst;
-    if opcode == Opcode::Rope {
-        op.params[1] = 32;
-        op.params[5] = 1e4f32.to_bits();
+    match opcode {
+        Opcode::Rope => {
+            op.params[1] = 32;
+            op.params[5] = 1e4f32.to_bits();
+        }
+        Opcode::Fence => op.params = FenceRef::wait(1, 1).params(),
+        Opcode::CpyFence => {
+            op.params = FenceRef::signal(1).params();
+            op.dsts[1] = slot();
+        }
+        Opcode::MdevGroup => (op.params[1], op.params[3]) = (1, 1),
+        Opcode::Allreduce | Opcode::AllreduceAdd => {
+            (op.params[1], op.params[3], op.params[4]) = (1, 1, 1);
+        }
+        _ => {}
     }
     if matches!(opcode, Opcode::Im2col | Opcode::Conv | Opcode::Pool) {
         op.params = [1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2, 0, 0];
@@ -323,13 +346,13 @@ fn opcodes() -> String {
         let sample = sample(op);
         let operands = |names: &[&str], is_dst: bool| {
             let name = |(idx, name): (usize, &&str)| match &sample {
-                Some(sample) => {
+                Some(sample) if place(&mut sample.clone(), idx, is_dst).is_some() => {
                     let types = types(sample, idx, is_dst);
                     assert!(!types.is_empty(), "{op} takes no type as {name}");
                     let types: Vec<&str> = types.iter().map(|dtype| dtype.name()).collect();
                     format!("{name} ({})", types.join(", "))
                 }
-                None => (*name).to_owned(),
+                _ => (*name).to_owned(),
             };
             names.iter().enumerate().map(name).collect::<Vec<_>>().join("; ")
         };
@@ -377,9 +400,11 @@ fn detail(status: Status) -> &'static str {
             "without an op: index of the buffer or tensor descriptor; with one, from the parser: operand (sources 0 to 9, \
              destinations from 10), from the overlap rule: 0x100 + source, 0x200 + destination"
         }
+        Status::Timeout => "0; for a fence 0x100 + the source that was waited for, for a barrier 0x400 + the member",
+        Status::PeerFailed => "status of the peer",
         Status::BadFlags | Status::BadDType => "index of the descriptor, 0 for the request and for an op",
         Status::BadOpcode => "the unknown number",
-        Status::MapFailed | Status::WindowFull => "index of the buffer descriptor",
+        Status::MapFailed | Status::WindowFull | Status::NoExtended => "index of the buffer descriptor",
         Status::Ok
         | Status::Internal
         | Status::BadMagic
@@ -387,8 +412,6 @@ fn detail(status: Status) -> &'static str {
         | Status::TooMany
         | Status::Truncated
         | Status::BadBlock
-        | Status::Timeout
-        | Status::PeerFailed
         | Status::IndexOutOfRange
         | Status::Poisoned
         | Status::AlreadyStarted

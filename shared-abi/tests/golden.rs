@@ -7,6 +7,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Once;
 
+use hexloom_abi::fence::{AllreduceParams, GroupParams};
 use hexloom_abi::limits::VERSION;
 use hexloom_abi::message::{REQUEST_PROFILE, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::{
@@ -79,13 +80,21 @@ fn records() -> Vec<u8> {
     let fence = FenceSlot {
         seq: 99,
         status: Status::PeerFailed.into(),
+        failed_seq: 98,
         ..FenceSlot::new()
     };
-    let fence_ref = FenceRef {
-        buffer_idx: 2,
-        slot: 511,
-        seq: 99,
-        mode: hexloom_abi::fence::FENCE_WAIT,
+    let fence_ref = FenceRef::wait(99, 500_000);
+    let group = GroupParams {
+        member: 1,
+        n_members: 2,
+        base_seq: 0x0102_0304,
+        timeout_us: 500_000,
+    };
+    let allreduce = AllreduceParams {
+        rank: 3,
+        n_ranks: 4,
+        entry_seq: 0x1112_1314,
+        exit_seq: 0x1112_1315,
         timeout_us: 500_000,
     };
     [
@@ -94,6 +103,8 @@ fn records() -> Vec<u8> {
         trace.as_bytes(),
         fence.as_bytes(),
         fence_ref.as_bytes(),
+        group.as_bytes(),
+        allreduce.as_bytes(),
     ]
     .concat()
 }
@@ -174,7 +185,7 @@ fn heads_are_checked() {
     check(Status::BadVersion, |request| request.version = 0);
     check(Status::BadFlags, |request| request.flags |= 4);
     check(Status::BadFlags, |request| request.flags |= 0x8000);
-    check(Status::BadFlags, |request| request.reserved[3] = 1);
+    check(Status::BadFlags, |request| request.reserved[2] = 1);
     check(Status::BadFlags, |request| request.flags = 0);
     check(Status::TooMany, |request| request.n_buffers = 17);
     check(Status::TooMany, |request| request.n_tensors = 8193);

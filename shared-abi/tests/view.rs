@@ -169,7 +169,7 @@ fn what_is_wrong_has_its_status() {
     check(
         Status::BadFlags,
         &[BufferDesc {
-            reserved: [0, 1],
+            reserved: 1,
             ..buffers[0]
         }],
         &[],

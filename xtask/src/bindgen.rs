@@ -40,13 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 pub(crate) fn step(context: &Context) -> Result<Outcome> {
     let libclang = match Libclang::ensure(context.deadline) {
         Ok(libclang) => libclang,
-        Err(missing) => {
-            return Ok(Outcome {
-                skipped: 1,
-                skips: vec![format!("declarations not compared: {missing:#}")],
-                ..Outcome::default()
-            });
-        }
+        Err(missing) => return Ok(Outcome::skip(format!("declarations not compared: {missing:#}"))),
     };
     again(&context.workspace, &libclang, true, context.deadline)?;
     Ok(Outcome::pass())

@@ -47,7 +47,22 @@ pub(crate) const EXAMPLES: &[Example] = &[
     },
     Example {
         package: "hexloom-dsp",
+        name: "mapping_cost",
+        run: Run::OnRequest,
+    },
+    Example {
+        package: "hexloom-dsp",
         name: "matmul_speed",
+        run: Run::OnRequest,
+    },
+    Example {
+        package: "hexloom",
+        name: "residency",
+        run: Run::OnRequest,
+    },
+    Example {
+        package: "hexloom",
+        name: "window_histories",
         run: Run::OnRequest,
     },
 ];

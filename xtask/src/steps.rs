@@ -132,6 +132,15 @@ impl Outcome {
         }
     }
 
+    /// One check that could not be made here, and why.
+    pub(crate) fn skip(why: String) -> Self {
+        Self {
+            skipped: 1,
+            skips: vec![why],
+            ..Self::default()
+        }
+    }
+
     /// One failed check with everything that it found, or a passed one if that is nothing.
     pub(crate) fn from_findings(failures: Vec<String>) -> Self {
         if failures.is_empty() {

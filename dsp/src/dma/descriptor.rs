@@ -194,6 +194,13 @@ impl Descriptor {
 }
 
 impl Place {
+    /// A place that holds no descriptor yet.
+    pub const fn new() -> Self {
+        Self {
+            words: [const { AtomicU32::new(0) }; 8],
+        }
+    }
+
     /// Stores a descriptor; the caller then hands the place to the engine, which publishes it.
     pub fn store(&self, descriptor: &Descriptor) {
         for (place, word) in self.words.iter().zip(descriptor.encode()) {

@@ -23,7 +23,7 @@ pub struct DeviceEngine {
 
 impl DeviceEngine {
     /// The engine of a device of architecture `version`, for instance 73, whose clock is `nanos`.
-    pub fn new(version: u32, deadline_ns: u64, nanos: fn() -> u64) -> Self {
+    pub const fn new(version: u32, deadline_ns: u64, nanos: fn() -> u64) -> Self {
         Self {
             arch: Arch::of(version),
             deadline_ns,

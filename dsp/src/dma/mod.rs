@@ -37,7 +37,7 @@ pub struct Transfer {
 }
 
 /// A transfer's number on its channel, counted in pieces.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ticket(pub(crate) u32);
 
 /// Why a transfer was not taken or did not end.

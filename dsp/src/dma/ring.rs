@@ -67,15 +67,10 @@ struct Channel {
 
 impl<H: Hardware> RingEngine<H> {
     /// An engine with nothing in flight.
-    pub fn new(hardware: H) -> Self {
+    pub const fn new(hardware: H) -> Self {
         Self {
             hardware,
-            channels: core::array::from_fn(|_| Channel {
-                places: core::array::from_fn(|_| Place::default()),
-                pushed: AtomicU32::new(0),
-                retired: AtomicU32::new(0),
-                started: AtomicBool::new(false),
-            }),
+            channels: [const { Channel::new() }; MAX_THREADS as usize],
         }
     }
 
@@ -149,6 +144,15 @@ impl<H: Hardware> Engine for RingEngine<H> {
 }
 
 impl Channel {
+    const fn new() -> Self {
+        Self {
+            places: [const { Place::new() }; PLACES],
+            pushed: AtomicU32::new(0),
+            retired: AtomicU32::new(0),
+            started: AtomicBool::new(false),
+        }
+    }
+
     fn place(&self, number: u32) -> &Place {
         &self.places[number as usize % PLACES]
     }

@@ -258,14 +258,15 @@ fn quantized_tiles_hold_their_elements() {
                 let (idx, k) = (k / TILE, k % TILE);
                 let codes = idx * layout.code_bytes as usize;
                 let of_tile = scales + idx * layout.scale_bytes as usize / 2;
-                let scale = f64::from(half(of_tile + row));
+                let minima = usize::from(dtype == DType::Q4_1);
+                let scale = f64::from(half(of_tile + row + minima * row));
                 let wanted = match dtype {
                     DType::Q8_0 => scale * (f64::from(bytes.get(codes + k / 4 * 128 + 4 * row + k % 4)) - 128.0),
                     _ => {
                         let byte = bytes.get(codes + k / 8 * 128 + 4 * row + k % 4);
                         let code = f64::from(if k % 8 < 4 { byte & 15 } else { byte >> 4 });
                         match dtype {
-                            DType::Q4_1 => scale * code + f64::from(half(of_tile + TILE + row)),
+                            DType::Q4_1 => scale * code + f64::from(half(of_tile + 2 * row + 1)),
                             _ => scale * (code - 8.0),
                         }
                     }

@@ -197,35 +197,36 @@ pub(crate) fn fill_quantized<I: Isa>(
     let power = I::from_bits(I::shl::<23>(I::add_i(exponent, I::splat_i(1))));
     hvx::store::<I>(factors, 0, I::select(infinite, I::splat(f32::NAN), power));
     for idx in 0..layout.k_tiles as usize {
-        let scales = scales(idx);
-        // SAFETY: `part` has checked 32 halves.
-        let scale = unsafe { I::load_f16(scales.part(0, TILE).as_ptr()) };
-        let scale = I::select(infinite, zero, I::mul(scale, inverse));
+        let [scale, minimum] =
+            scales_and_minima::<I>(dtype, scales(idx)).map(|values| I::select(infinite, zero, I::mul(values, inverse)));
         let codes = group.part(idx * layout.code_bytes as usize, layout.code_bytes as usize);
         let tile = tile(to, idx);
         match dtype {
             DType::Q8_0 => fill_codes_8::<I>(tile, codes, scale),
-            DType::Q4_1 => {
-                // SAFETY: minima lie behind the scales; `part` has checked 32 halves.
-                let minimum = unsafe { I::load_f16(scales.part(TILE, TILE).as_ptr()) };
-                let minimum = I::select(infinite, zero, I::mul(minimum, inverse));
-                fill_codes_4::<I>(tile, codes, 0, scale, minimum);
-            }
+            DType::Q4_1 => fill_codes_4::<I>(tile, codes, 0, scale, minimum),
             _ => fill_codes_4::<I>(tile, codes, 8, scale, zero),
         }
     }
 }
 
+/// Scales of a tile's rows, and their minima or zeros.
+#[inline(always)]
+fn scales_and_minima<I: Isa>(dtype: DType, scales: Span<'_, u16>) -> [I::F32; 2] {
+    if dtype == DType::Q4_1 {
+        // SAFETY: `part` has checked 32 pairs of halves.
+        return unsafe { I::load_f16_pair(scales.part(0, 2 * TILE).as_ptr()) };
+    }
+    // SAFETY: `part` has checked 32 halves.
+    [unsafe { I::load_f16(scales.part(0, TILE).as_ptr()) }, I::splat(0.0)]
+}
+
 /// A magnitude that no element of 32 rows' block passes.
 #[inline(always)]
 fn bound<I: Isa>(dtype: DType, scales: Span<'_, u16>) -> I::F32 {
-    // SAFETY: `part` has checked 32 halves.
-    let scale = unsafe { I::load_f16(scales.part(0, TILE).as_ptr()) };
+    let [scale, minimum] = scales_and_minima::<I>(dtype, scales);
     match dtype {
         DType::Q8_0 => I::mul(scale, I::splat(128.0)),
         DType::Q4_1 => {
-            // SAFETY: minima lie behind the scales; `part` has checked 32 halves.
-            let minimum = unsafe { I::load_f16(scales.part(TILE, TILE).as_ptr()) };
             let top = I::mul(math::abs::<I>(scale), I::splat(15.0));
             I::add(top, math::abs::<I>(minimum))
         }

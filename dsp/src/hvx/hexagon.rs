@@ -371,7 +371,7 @@ impl Isa for Hexagon {
         let mut sums = start.map(Self::splat_i);
         for vector in 0..4 {
             // SAFETY: at most 3 * 128 + 128 = 512 bytes, which the caller promises.
-            let pair = unsafe { load(codes.wrapping_add(vector * 128)) };
+            let pair = unsafe { codes.wrapping_add(vector * 128).cast::<HvxVector>().read() };
             let low = op!(q6_v_vand_vv(pair, nibble));
             let high = op!(q6_vub_vlsr_vubr(pair, 4));
             for (sum, act) in sums.iter_mut().zip(act) {
@@ -391,7 +391,7 @@ impl Isa for Hexagon {
         let mut sums = start.map(Self::splat_i);
         for vector in 0..8 {
             // SAFETY: at most 7 * 128 + 128 = 1024 bytes, which the caller promises.
-            let code = unsafe { load(codes.wrapping_add(vector * 128)) };
+            let code = unsafe { codes.wrapping_add(vector * 128).cast::<HvxVector>().read() };
             for (sum, act) in sums.iter_mut().zip(act) {
                 // SAFETY: bytes 4v to 4v + 3 of 32, on a boundary of 4.
                 let four = unsafe { word(act.wrapping_add(4 * vector)) };

@@ -245,15 +245,16 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// code(r,k) * act(n,k), codes 0 to 15. The tile is unpacked once.
     ///
     /// # Safety
-    /// 512 bytes at `codes` (layout of [`hexloom_abi::tile`]) and 32 at each of `act` are readable; each of `act` lies on
-    /// a boundary of 4 bytes.
+    /// 512 bytes at `codes` (layout of [`hexloom_abi::tile`]) and 32 at each of `act` are readable; `codes` lie on a
+    /// boundary of 128 bytes, each of `act` on one of 4.
     unsafe fn dot_tile_u4<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N];
     /// One 8-bit tile against 32 activations of each of `N` rows, within -127..=127: lane r of row n is `start[n]` plus
     /// the sum over k of code(r,k) * act(n,k); `start[n]` is always -128 times the sum over k of act(n,k), for members that
     /// multiply signed codes instead.
     ///
     /// # Safety
-    /// 1024 bytes at `codes` and 32 at each of `act` are readable; each of `act` lies on a boundary of 4 bytes.
+    /// 1024 bytes at `codes` and 32 at each of `act` are readable; `codes` lie on a boundary of 128 bytes, each of `act` on
+    /// one of 4.
     unsafe fn dot_tile_u8<const N: usize>(codes: *const u8, act: [*const i8; N], start: [i32; N]) -> [Self::I32; N];
 
     /// 32 weight rows against `N` activation rows: lane r of row n is their product, as [`tiles`] defines it.

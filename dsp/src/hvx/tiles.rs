@@ -62,9 +62,16 @@ pub struct Tiles<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     records: Span<'a, u8>,
-    /// Not 0 once a block with an infinity or a NaN was met.
+    /// [`NOT_FINITE`] and [`NOT_MIDDLING`] once such a block was met.
     odd: &'a AtomicU32,
 }
+
+/// A block has an infinity or a NaN.
+const NOT_FINITE: u32 = 1;
+/// A block's scale or sum is neither zero nor of middling size.
+const NOT_MIDDLING: u32 = 2;
+/// Biased exponents of floats of middling size: their products with halves and dot products are normal numbers.
+const MIDDLING: core::ops::RangeInclusive<u32> = 37..=217;
 
 /// Where things lie in the record of one block, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,10 +113,14 @@ impl<'a> Tiles<'a> {
     /// The tiles of a group of rows in their wire layout.
     ///
     /// # Panics
-    /// When `group` is shorter than the layout says: a kernel's mistake, never input's.
+    /// When `group` is shorter than the layout says or does not lie on a line: a kernel's mistake, never input's.
     pub fn new(group: Span<'a, u8>, layout: &TileLayout) -> Self {
         let count = layout.k_tiles as usize;
         let scales = layout.scales_offset as usize;
+        assert!(
+            group.as_ptr().addr().is_multiple_of(LINE_BYTES as usize),
+            "tiles do not lie on lines"
+        );
         Self {
             codes: group.part(0, count * layout.code_bytes as usize),
             scales: group.part(scales, layout.group_bytes as usize - scales).cast(),
@@ -129,7 +140,7 @@ impl<'a> Tiles<'a> {
         self.codes
     }
 
-    /// Scales of all tiles, 32 halves each, each followed by 32 minima for types that have them; then padding to a line.
+    /// Scales of all tiles, 32 halves each, each followed by its minimum for types that have them; then padding to a line.
     #[inline(always)]
     pub fn scales(&self) -> Span<'a, u16> {
         self.scales
@@ -166,7 +177,13 @@ impl<'a> Row<'a> {
     /// Whether every block that was set is finite.
     #[inline(always)]
     pub fn is_finite(&self) -> bool {
-        self.odd.load(Ordering::Relaxed) == 0
+        self.odd.load(Ordering::Relaxed) & NOT_FINITE == 0
+    }
+
+    /// Whether every scale and sum that was set is zero or has an exponent, biased, of 37 to 217.
+    #[inline(always)]
+    pub fn is_middling(&self) -> bool {
+        self.odd.load(Ordering::Relaxed) & NOT_MIDDLING == 0
     }
 
     /// All records.
@@ -220,7 +237,7 @@ impl<'a> Row<'a> {
     #[inline(always)]
     pub fn set<I: Isa>(&self, block: usize, codes: I::I32, scale: f32, code_sum: i32) {
         if scale.is_nan() {
-            self.odd.store(1, Ordering::Relaxed);
+            self.odd.fetch_or(NOT_FINITE, Ordering::Relaxed);
         }
         let record = self.record::<I>(block);
         // SAFETY: a record begins with 32 bytes of codes.
@@ -229,6 +246,10 @@ impl<'a> Row<'a> {
         let offset = |zero_point: i32| code_sum.wrapping_mul(-zero_point);
         record.part(at.wide_offset, 4).cast::<i32>().set(0, offset(128));
         let sum = scale * code_sum as f32;
+        let is_middling = |x: f32| x == 0.0 || MIDDLING.contains(&(x.to_bits() >> 23 & 0xff));
+        if !is_middling(scale) || !is_middling(sum) {
+            self.odd.fetch_or(NOT_MIDDLING, Ordering::Relaxed);
+        }
         for (at, value) in [
             (at.scale, scale),
             (at.sum, sum),
@@ -252,8 +273,8 @@ pub fn dots<I: Isa, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows: &[Row<'_>
     let act: [_; N] = core::array::from_fn(|row| rows[row].codes::<I>(tile).as_ptr().cast_const());
     let start: [_; N] = core::array::from_fn(|row| rows[row].offset::<I, C>(tile));
     if C::BITS == 4 {
-        // SAFETY: `part` has checked the tile's 512 bytes, `codes` 32 activations of each row, which lie on a boundary of
-        // 4 bytes because their row and the bytes of a record do.
+        // SAFETY: `part` has checked the tile's 512 bytes, which lie on lines as `new` has checked, and `codes` 32 activations
+        // of each row, which lie on a boundary of 4 bytes because their row and the bytes of a record do.
         unsafe { I::dot_tile_u4(codes.as_ptr(), act, start) }
     } else {
         // SAFETY: as above, with 1024 bytes.
@@ -269,15 +290,18 @@ pub(super) fn dot_rows<I: Isa, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows
     for tile in 0..tiles.count {
         let dots = dots::<I, C, N>(tiles, rows, tile);
         let scales = tiles.scales.part(tile * per_tile, per_tile);
-        // SAFETY: a tile has at least 32 halves of scales, in the span checked above.
-        let scale = unsafe { I::load_f16(scales.as_ptr()) };
+        let [scale, minimum] = if C::MINIMUM {
+            // SAFETY: the span checked above has 32 pairs of halves.
+            unsafe { I::load_f16_pair(scales.as_ptr()) }
+        } else {
+            // SAFETY: the span checked above has 32 halves.
+            [unsafe { I::load_f16(scales.as_ptr()) }, I::splat(0.0)]
+        };
         for ((total, row), dot) in totals.iter_mut().zip(rows).zip(dots) {
             let scale = I::mul(scale, I::splat(row.scale::<I>(tile)));
             *total = I::add(*total, I::mul(scale, I::to_float(dot)));
         }
         if C::MINIMUM {
-            // SAFETY: types with minima have 32 halves of them behind the scales, in the span checked above.
-            let minimum = unsafe { I::load_f16(scales.part(LANES, LANES).as_ptr()) };
             for (total, row) in totals.iter_mut().zip(rows) {
                 *total = I::add(*total, I::mul(minimum, I::splat(row.sum::<I>(tile))));
             }

@@ -211,12 +211,16 @@ impl Trial for Integers {
 #[derive(Clone, Copy)]
 pub(super) struct Tiles;
 
+/// Codes where tiles have theirs.
+#[repr(C, align(128))]
+struct Line([u8; 1024]);
+
 impl Tiles {
     #[inline(always)]
-    fn rows<I: Isa, const N: usize>(record: &mut Vec<u32>, codes: &[u8; 1024], act: &[[i8; 32]; 4]) {
+    fn rows<I: Isa, const N: usize>(record: &mut Vec<u32>, Line(codes): &Line, act: &[[i8; 32]; 4]) {
         let rows: [*const i8; N] = core::array::from_fn(|row| act[row].as_ptr());
         let sums: [i32; N] = core::array::from_fn(|row| act[row].iter().map(|&x| i32::from(x)).sum());
-        // SAFETY: 1024 bytes of codes are more than 512, and each row has 32 activations.
+        // SAFETY: 1024 bytes of codes on a line are more than 512, and each row has 32 activations.
         for x in unsafe { I::dot_tile_u4(codes.as_ptr(), rows, sums.map(|sum| -8 * sum)) } {
             put_i::<I>(record, x);
         }
@@ -233,11 +237,11 @@ impl Trial for Tiles {
         let mut seed = 11;
         for round in 0..32 {
             // Extremes first: every code and activation at the ends of its range.
-            let codes: [u8; 1024] = core::array::from_fn(|_| match round {
+            let codes = Line(core::array::from_fn(|_| match round {
                 0 => 0xff,
                 1 => 0,
                 _ => random(&mut seed) as u8,
-            });
+            }));
             let act = core::array::from_fn(|row| {
                 core::array::from_fn(|_| match (round, row % 2) {
                     (0 | 1, 0) => 127,

@@ -7,7 +7,7 @@ use hexloom_abi::descriptor::{TENSOR_TILED, TENSOR_WEIGHT};
 use hexloom_abi::{OpDesc, Opcode, TensorDesc, scratch, support};
 
 use super::op::OpRunner;
-use super::operands;
+use super::operands::{Operands, overlaps};
 use super::written::WrittenRanges;
 use crate::kernels::{Constants, OpArgs};
 use crate::platform::Platform;
@@ -22,15 +22,13 @@ pub(super) fn is_product(opcode: Opcode) -> bool {
 }
 
 /// Sources of an op that are tiled weights which this batch has not written, or whose writes are cleaned.
-pub(super) fn constants<P>(runner: &OpRunner<'_, P>, desc: &OpDesc, written: &WrittenRanges) -> Constants {
+pub(super) fn constants<P>(runner: &OpRunner<'_, P>, operands: &Operands<'_>, written: &WrittenRanges) -> Constants {
     let constant = |tensor: &TensorDesc| {
         let wanted = TENSOR_WEIGHT | TENSOR_TILED;
-        tensor.flags & wanted == wanted && !written.touches(tensor, runner.addresses)
+        tensor.flags & wanted == wanted && !written.touches(tensor, runner.bases)
     };
-    let tensors = desc.srcs.iter().map(|&idx| runner.view.operand(idx));
-    let bits = tensors
-        .enumerate()
-        .map(|(idx, tensor)| u16::from(tensor.is_some_and(constant)) << idx);
+    let bits = operands.srcs.iter().enumerate();
+    let bits = bits.map(|(idx, tensor)| u16::from(tensor.as_ref().is_some_and(constant)) << idx);
     Constants(bits.fold(0, |all, bit| all | bit))
 }
 
@@ -50,13 +48,13 @@ pub(super) fn next_product<'a, P: Platform>(
     }
     let ahead = later.iter().take(OPS).position(of)?;
     let next = later.get(ahead)?;
-    let mut sources = constants(runner, next, written);
-    for (idx, &src) in next.srcs.iter().enumerate() {
-        let weight = runner.view.operand(src);
-        let is_written = weight.is_some_and(|weight| {
+    let operands = runner.share(Operands::new(&runner.view, next).ok()?)?;
+    let mut sources = constants(runner, &operands, written);
+    for (idx, weight) in operands.srcs.iter().enumerate() {
+        let is_written = weight.as_ref().is_some_and(|weight| {
             let dsts = ops.iter().take(ahead + 1).flat_map(|op| &op.dsts);
             let mut dsts = dsts.filter_map(|&dst| runner.view.operand(dst));
-            dsts.any(|dst| operands::overlaps(weight, dst))
+            dsts.any(|dst| overlaps(weight, dst))
         });
         if is_written {
             sources.0 &= !(1 << idx);
@@ -65,12 +63,10 @@ pub(super) fn next_product<'a, P: Platform>(
     if sources == Constants::default() {
         return None;
     }
-    let op = runner.view.op(next).ok()?;
-    support::check(&op).ok()?;
+    let op = operands.op();
+    support::check(&runner.view.op(next).ok()?).ok()?;
     scratch::check(&op, runner.pool.n_threads(), scratch_bytes).ok()?;
-    // SAFETY: the caller of `OpRunner::new` vouches for view and addresses.
-    Some((
-        unsafe { operands::resolve(&runner.view, next, op, runner.addresses) },
-        sources,
-    ))
+    // SAFETY: the caller of `OpRunner::new` vouches for view and places.
+    let args = unsafe { operands.resolve(runner.bases) }.ok()?;
+    Some((args, sources))
 }

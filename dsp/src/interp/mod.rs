@@ -2,22 +2,29 @@
 //!
 //! [`Session::serve`] is the way of a batch through the DSP: check the message, copy the block's descriptors out of
 //! shared memory, parse the copy, resolve buffers, then per op: rules, operands, kernel, profile. The first failure ends
-//! the batch; its op index and status go into the reply.
+//! the batch; its op index and status go into the reply, and to the peers that wait for what it would have signalled.
 
+mod batch;
+mod failed;
+mod fence;
+mod group;
 mod lookahead;
 mod op;
 mod operands;
+mod reduce;
+mod set_rows;
+mod share;
+mod slices;
+mod stage;
+mod table_rows;
 mod written;
 
-use hexloom_abi::message::{
-    NO_OP, REQUEST_PROFILE, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE,
-};
+use heapless::HistoryBuf;
+use hexloom_abi::message::{NO_OP, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::profile::{TRACE_CACHE, TRACE_MAP};
 use hexloom_abi::view::ParseError;
-use hexloom_abi::{
-    BatchProgress, BatchReply, BatchRequest, BatchView, BlockLayout, OpProfile, Opcode, StartRequest, Status,
-};
-use zerocopy::{FromBytes, IntoBytes};
+use hexloom_abi::{BatchReply, BatchRequest, BatchView, BlockLayout, StartRequest, Status};
+use zerocopy::FromBytes;
 
 use crate::hmx::{MatrixUse, UnitKind};
 use crate::kernels::KernelSet;
@@ -27,7 +34,7 @@ use crate::platform::Platform;
 use crate::pool::{Fork, Pool};
 use crate::tensor::Span;
 use crate::trace::TraceRows;
-use op::OpRunner;
+use batch::Batch;
 use written::WrittenRanges;
 
 /// One packet from the queue.
@@ -51,6 +58,9 @@ pub struct BlockRef {
     /// Address at which this side sees it.
     pub address: u64,
 }
+
+/// Failed batches that are remembered: later batches of their runs follow within a queue's length.
+const N_FAILED: usize = 16;
 
 /// What a started session was promised and may use.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +88,8 @@ pub struct Session<'a, P> {
     descriptors: &'a mut [u8],
     scratch: Span<'a, u8>,
     written: WrittenRanges,
+    /// Low halves of the numbers of the last batches that failed, with how they did.
+    failed: HistoryBuf<(u32, Status), N_FAILED>,
     /// Rows of the traced batch being worked on: address and bytes.
     traced: Option<(u64, u64)>,
 }
@@ -128,6 +140,7 @@ impl<'a, P: Platform> Session<'a, P> {
             descriptors,
             scratch,
             written: WrittenRanges::default(),
+            failed: HistoryBuf::new(),
             traced: None,
         }
     }
@@ -143,6 +156,7 @@ impl<'a, P: Platform> Session<'a, P> {
             Ok(()) => BatchReply::new(seq, Status::Ok),
             Err(failure) => {
                 let Failure { status, op_idx, detail } = failure;
+                self.failed.write((seq as u32, status));
                 if op_idx == NO_OP {
                     log::batch_refused(seq, status.name(), detail);
                 }
@@ -188,9 +202,15 @@ impl<'a, P: Platform> Session<'a, P> {
     }
 
     fn run(&mut self, packet: &Packet<'_>, progress: &mut Progress) -> Result<(), Failure> {
-        if self.pool.is_poisoned() {
-            return Err(message_failure(Status::Poisoned));
+        let is_poisoned = self.pool.is_poisoned();
+        match self.run_block(packet, progress) {
+            // What is wrong with the batch besides does not matter any more.
+            Err(_) if is_poisoned => Err(message_failure(Status::Poisoned)),
+            result => result,
         }
+    }
+
+    fn run_block(&mut self, packet: &Packet<'_>, progress: &mut Progress) -> Result<(), Failure> {
         let (request, block, layout) = self.check_message(packet).map_err(message_failure)?;
         if request.flags & REQUEST_TRACE != 0 {
             self.open_trace(&request, &block, &layout);
@@ -210,70 +230,43 @@ impl<'a, P: Platform> Session<'a, P> {
             address: block.address - block.offset,
             bytes: self.limits.pinned_bytes,
         };
-        self.pool.mark(0, TRACE_MAP, false);
-        let addresses = self.mappings.resolve(platform, view.buffers(), pinned);
-        self.pool.mark(0, TRACE_MAP, true);
-        let addresses = addresses.map_err(|error| Failure {
-            status: error.status,
-            op_idx: NO_OP,
-            detail: error.buffer_idx,
-        })?;
-        // SAFETY: `view` was checked by `parse`, `addresses` come from mappings at least as large as its buffers, which stay
-        // until the next batch resolves, and a session whose transfers fail is poisoned and resolves no more. Scratch
-        // belongs to the session.
-        let runner = unsafe {
-            OpRunner::new(
-                self.pool,
-                (self.limits.kernels, self.unit),
-                view,
-                &addresses,
-                self.scratch,
-            )
-        };
-        let ran = (0u32..).zip(view.ops()).try_for_each(|(op_idx, desc)| {
-            let at = BatchProgress {
-                seq: request.seq,
-                op_idx,
-                ..BatchProgress::default()
-            };
-            self.pool.trace().set_op(op_idx);
-            write_block(&block, layout.progress_offset, &at);
-            platform.clean(
-                block.address + layout.progress_offset,
-                size_of::<BatchProgress>() as u64,
-            );
-            let before = (platform.cycles(), platform.nanos(), platform.packets());
-            let result = runner.run(op_idx as usize, &mut self.written);
-            if request.flags & REQUEST_PROFILE != 0 {
-                let status = result.as_ref().err().map_or(Status::Ok, |failure| failure.status);
-                let profile = OpProfile {
-                    opcode: desc.opcode,
-                    status: status.into(),
-                    cycles_start: before.0,
-                    cycles: platform.cycles().wrapping_sub(before.0),
-                    packets: platform.packets().wrapping_sub(before.2),
-                    elapsed_ns: u32::try_from(platform.nanos().saturating_sub(before.1)).unwrap_or(u32::MAX),
-                    pmu: [0; 8],
+        let before = self
+            .failed
+            .iter()
+            .find(|(seq, _)| request.after != 0 && *seq == request.after);
+        let ran = if self.pool.is_poisoned() {
+            Err(message_failure(Status::Poisoned))
+        } else if let Some(&(_, status)) = before {
+            Err(message_failure(status))
+        } else {
+            self.pool.mark(0, TRACE_MAP, false);
+            let bases = self.mappings.resolve(platform, view.buffers(), pinned);
+            self.pool.mark(0, TRACE_MAP, true);
+            let bases = bases.map_err(|error| Failure {
+                status: error.status,
+                op_idx: NO_OP,
+                detail: error.buffer_idx,
+            });
+            bases.and_then(|bases| {
+                let batch = Batch {
+                    pool: self.pool,
+                    limits: &self.limits,
+                    unit: self.unit,
+                    scratch: self.scratch,
+                    request: &request,
+                    block: &block,
+                    layout: &layout,
                 };
-                let offset = layout.profiles_offset + u64::from(op_idx) * size_of::<OpProfile>() as u64;
-                write_block(&block, offset, &profile);
-            }
-            result.map_err(|failure| {
-                let opcode = Opcode::try_from(desc.opcode).map_or("unknown", Opcode::name);
-                log::op_failed(request.seq, op_idx, opcode, failure.status.name(), failure.detail);
-                Failure { op_idx, ..failure }
-            })?;
-            progress.n_ops_done += 1;
-            Ok(())
-        });
-        // Of a failed batch, too, nothing may be in flight when its mappings go.
-        let finished = runner.finish();
-        ran.and(finished)?;
-        if request.flags & REQUEST_PROFILE != 0 {
-            let bytes = layout.traces_offset - layout.profiles_offset;
-            platform.clean(block.address + layout.profiles_offset, bytes);
+                batch.run(view, &bases, &mut self.written, progress)
+            })
+        };
+        if let Err(failure) = &ran {
+            // Before a mapping goes, what was written through it must be out.
+            self.written.clean_all(platform);
+            let from = progress.n_ops_done as usize;
+            failed::tell_peers(self.pool, &mut self.mappings, pinned, &view, from, failure.status);
         }
-        Ok(())
+        ran
     }
 
     fn open_trace(&mut self, request: &BatchRequest, block: &BlockRef, layout: &BlockLayout) {
@@ -344,11 +337,4 @@ fn message_failure(status: Status) -> Failure {
 fn peek_seq(message: &[u8]) -> u64 {
     let seq = message.get(8..16).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
     seq.map_or(0, u64::from_le_bytes)
-}
-
-fn write_block<T: IntoBytes + zerocopy::Immutable>(block: &BlockRef, offset: u64, record: &T) {
-    let bytes = record.as_bytes();
-    let to = (block.address + offset) as *mut u8;
-    // SAFETY: `check_message` has found the block at least as long as its layout, which has room for every record.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
 }

@@ -8,7 +8,8 @@ use hexloom_abi::TensorDesc;
 use hexloom_abi::descriptor::{TENSOR_FENCE, TENSOR_WEIGHT};
 use hexloom_abi::limits::LINE_BYTES;
 
-use crate::mapping::Addresses;
+use super::operands::address_of;
+use crate::mapping::Bases;
 use crate::platform::Platform;
 
 /// Ranges kept apart; one more merges the two nearest.
@@ -22,11 +23,11 @@ pub(super) struct WrittenRanges {
 
 impl WrittenRanges {
     /// Makes what the host wrote into `tensor` visible. Weights and fences need nothing here.
-    pub(super) fn before_use<P: Platform>(&mut self, platform: &P, tensor: &TensorDesc, addresses: &Addresses) {
+    pub(super) fn before_use<P: Platform>(&mut self, platform: &P, tensor: &TensorDesc, bases: &Bases) {
         if tensor.flags & (TENSOR_WEIGHT | TENSOR_FENCE) != 0 {
             return;
         }
-        let Some((start, end)) = lines(tensor, addresses) else {
+        let Some((start, end)) = lines(tensor, bases) else {
             return;
         };
         if self.ranges.iter().any(|&(from, to)| from <= start && end <= to) {
@@ -45,8 +46,8 @@ impl WrittenRanges {
     }
 
     /// Remembers that this batch wrote `tensor`.
-    pub(super) fn after_write<P: Platform>(&mut self, platform: &P, tensor: &TensorDesc, addresses: &Addresses) {
-        let Some((mut start, mut end)) = lines(tensor, addresses) else {
+    pub(super) fn after_write<P: Platform>(&mut self, platform: &P, tensor: &TensorDesc, bases: &Bases) {
+        let Some((mut start, mut end)) = lines(tensor, bases) else {
             return;
         };
         let mut idx = 0;
@@ -67,9 +68,9 @@ impl WrittenRanges {
     }
 
     /// Whether this batch wrote bytes of `tensor`, or bytes on a line with them, that are not cleaned yet.
-    pub(super) fn touches(&self, tensor: &TensorDesc, addresses: &Addresses) -> bool {
+    pub(super) fn touches(&self, tensor: &TensorDesc, bases: &Bases) -> bool {
         let touches = |(start, end)| self.ranges.iter().any(|&(from, to)| from < end && start < to);
-        lines(tensor, addresses).is_some_and(touches)
+        lines(tensor, bases).is_some_and(touches)
     }
 
     /// Cleans everything and forgets it.
@@ -81,10 +82,9 @@ impl WrittenRanges {
     }
 }
 
-/// First and one past the last cache line of a tensor; `None` for an empty one.
-fn lines(tensor: &TensorDesc, addresses: &Addresses) -> Option<(u64, u64)> {
-    let base = addresses.get(usize::from(tensor.buffer_idx))?;
-    let start = base.checked_add(tensor.offset)?;
+/// First and one past the last cache line of a tensor; `None` for an empty one and for one that no cache holds.
+fn lines(tensor: &TensorDesc, bases: &Bases) -> Option<(u64, u64)> {
+    let start = address_of(tensor, bases)?;
     let end = start.checked_add(tensor.bytes)?;
     let down = start / LINE_BYTES * LINE_BYTES;
     (tensor.bytes != 0).then_some((down, end.next_multiple_of(LINE_BYTES)))

@@ -88,7 +88,7 @@ impl TileRow<'_> {
         let scales = self
             .group
             .part(self.layout.scales_offset as usize + tile * scale_bytes, scale_bytes);
-        let scale = half(scales, 2 * self.lane);
+        let scale = half(scales, scale_bytes / LANES * self.lane);
         let mut lanes = [0.0; LANES];
         if self.dtype == DType::Q8_0 {
             for (vector, lanes) in lanes.chunks_exact_mut(4).enumerate() {
@@ -100,7 +100,7 @@ impl TileRow<'_> {
         }
         // Q4_0 subtracts 8 from the code, exactly; Q4_1 adds its minimum to the product.
         let (zero, minimum) = match self.dtype {
-            DType::Q4_1 => (0.0, half(scales, 2 * (LANES + self.lane))),
+            DType::Q4_1 => (0.0, half(scales, 4 * self.lane + 2)),
             _ => (8.0, 0.0),
         };
         for (vector, lanes) in lanes.chunks_exact_mut(8).enumerate() {

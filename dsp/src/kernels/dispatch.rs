@@ -4,7 +4,7 @@ use hexloom_abi::{Opcode, Status};
 
 use super::{
     Context, OpArgs, argmax, attention, binary, cpy, functions, gated, get_rows, matmul, matmul_id, norm, out_prod,
-    reduce, reference, rope, set_rows, soft_max, unary, window,
+    reduce, reference, rope, set_rows, soft_max, sums, unary, window,
 };
 use crate::hvx::Isa;
 #[cfg(target_arch = "hexagon")]
@@ -85,12 +85,14 @@ fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::FlashAttnExt => attention::attention::<I>(cx, args),
         Opcode::GetRows => get_rows::get_rows::<I>(cx, args),
         Opcode::SetRows => set_rows::set_rows::<I>(cx, args),
-        Opcode::Cpy => cpy::cpy::<I>(cx, args),
+        Opcode::Cpy | Opcode::CpyFence => cpy::cpy::<I>(cx, args),
         Opcode::Argmax => argmax::argmax::<I>(cx, args),
+        Opcode::Allreduce | Opcode::AllreduceAdd => reduce::reduce::<I>(cx, args),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window::<I>(cx, args),
         Opcode::MulMatId => matmul_id::matmul_id::<I>(cx, args),
-        Opcode::Sum | Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum => reduce::reduce::<I>(cx, args),
+        Opcode::Sum | Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum => sums::sums::<I>(cx, args),
         Opcode::OutProd => out_prod::out_prod::<I>(cx, args),
+        // Those between sessions are not: there is nothing to compute.
         _ if args.op.opcode.is_function() => functions::function::<I>(cx, args),
         _ => Err(Status::Unsupported),
     }

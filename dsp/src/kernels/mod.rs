@@ -32,6 +32,7 @@ pub(crate) mod rows;
 mod set_rows;
 mod slope;
 mod soft_max;
+mod sums;
 mod unary;
 mod window;
 
@@ -48,6 +49,7 @@ use crate::tensor::{Plain, Span, Tensor};
 
 pub use dispatch::KernelSet;
 pub use matmul_stream::{Constants, Streaming};
+pub use reduce::REDUCE_START_PARAM;
 
 /// One op with its operands resolved.
 pub struct OpArgs<'a> {

@@ -1,88 +1,98 @@
-//! SUM, SUM_ROWS, MEAN, L2_NORM, CUMSUM: sums along rows, each row by one thread.
+//! ALLREDUCE and ALLREDUCE_ADD: one rank's share, a run of elements of every rank's tensor, summed in rank order.
 //!
-//! Lane l sums elements l, l + 32, ... in order; the lanes fold in the layer's order.
+//! Each addition is rounded to the tensors' type, as a chain of ADDs between tensors would, so the sum has the bits that one
+//! session gets which adds the parts in that order. Each vector is read from all sources before it is stored anywhere, for
+//! a destination may be a source.
 
-use hexloom_abi::{Opcode, Status};
+use hexloom_abi::{AllreduceParams, DType, Opcode, Status};
 
-use super::rows::Row;
+use super::rows::{Pieces, Row};
 use super::{Context, OpArgs};
-use crate::hvx::{Isa, Kernel, Part};
+use crate::hvx::{Isa, Kernel, LANES, Part};
 use crate::tensor::Tensor;
 
+/// Parameter that the interpreter sets: the first element's place in the addend, when that is one row.
+pub const REDUCE_START_PARAM: usize = 15;
+
 pub(super) fn reduce<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
+    let n_ranks = AllreduceParams::of(&args.op.params).n_ranks as usize;
+    let len = args.dst(0)?.ne()[0];
     let kernel = Reduce {
-        x: args.src(0)?,
-        out: args.dst(0)?,
-        opcode: args.op.opcode,
-        eps: args.op.param_f32(0),
+        parts: core::array::from_fn(|idx| {
+            if idx < n_ranks {
+                args.src_opt(idx).map(row)
+            } else {
+                None
+            }
+        }),
+        addend: match args.op.opcode {
+            Opcode::AllreduceAdd => args.src_opt(2 * n_ranks).map(row),
+            _ => None,
+        },
+        first: args.op.param(REDUCE_START_PARAM) as usize,
+        out: args.dsts.map(|dst| dst.map(row)),
+        len,
+        is_half: args.dst(0)?.dtype() == DType::F16,
     };
-    // All rows go into one number of SUM.
-    match args.op.opcode {
-        Opcode::Sum => cx.run_sized::<I, _>(&kernel, 0),
-        _ => cx.run_rows::<I, _>(&kernel, args.op.src(0)),
-    }
+    cx.run_sized::<I, _>(&kernel, len as u64)
+}
+
+fn row(tensor: Tensor<'_>) -> Row<'_> {
+    Row::new(&tensor, [0; 3])
 }
 
 struct Reduce<'a> {
-    x: Tensor<'a>,
-    out: Tensor<'a>,
-    opcode: Opcode,
-    eps: f32,
+    parts: [Option<Row<'a>>; 4],
+    addend: Option<Row<'a>>,
+    /// Place of the first element in the addend's row.
+    first: usize,
+    out: [Option<Row<'a>>; 4],
+    len: usize,
+    /// Whether sums are rounded to f16 on the way.
+    is_half: bool,
 }
 
 impl Kernel for Reduce<'_> {
     #[inline(always)]
     fn run<I: Isa>(&self, part: Part) {
-        if self.opcode == Opcode::Sum {
-            let total = (0..self.x.rows()).fold(0.0, |total, row| total + sum::<I>(&self.row(row)));
-            return Row::new(&self.out, [0; 3]).set(0, total);
-        }
-        for row in part.range(self.x.rows()) {
-            let index = self.x.row_index(row);
-            let (x, out) = (self.row(row), Row::new(&self.out, index));
-            match self.opcode {
-                Opcode::SumRows => out.set(0, sum::<I>(&x)),
-                Opcode::Mean => out.set(0, sum::<I>(&x) / self.x.ne()[0] as f32),
-                Opcode::Cumsum => {
-                    let mut total = 0.0;
-                    for idx in 0..self.x.ne()[0] {
-                        total += x.get(idx);
-                        out.set(idx, total);
-                    }
-                }
-                _ => self.normalize::<I>(&x, &out),
+        for piece in Pieces::new(part, 1, self.len) {
+            for start in piece.starts() {
+                self.vector::<I>(start);
             }
         }
     }
 }
 
-impl<'a> Reduce<'a> {
+impl Reduce<'_> {
     #[inline(always)]
-    fn row(&self, row: usize) -> Row<'a> {
-        Row::new(&self.x, self.x.row_index(row))
+    fn vector<I: Isa>(&self, start: usize) {
+        let mut sum = None;
+        for part in self.parts.iter().flatten() {
+            let x = part.load::<I>(start, 0.0);
+            sum = Some(match sum {
+                Some(sum) => self.add::<I>(sum, x),
+                None => x,
+            });
+        }
+        let Some(mut sum) = sum else { return };
+        if let Some(addend) = &self.addend {
+            sum = self.add::<I>(sum, addend.load_repeated::<I>(self.first + start));
+        }
+        for out in self.out.iter().flatten() {
+            out.store::<I>(start, sum);
+        }
     }
 
-    /// x / max(sqrt(sum of x^2), eps).
     #[inline(always)]
-    fn normalize<I: Isa>(&self, x: &Row<'_>, out: &Row<'_>) {
-        let mut squares = I::splat(0.0);
-        for start in x.starts() {
-            let x = x.load::<I>(start, 0.0);
-            squares = I::add(squares, I::mul(x, x));
+    fn add<I: Isa>(&self, a: I::F32, b: I::F32) -> I::F32 {
+        let sum = I::add(a, b);
+        if !self.is_half {
+            return sum;
         }
-        let [length, ..] = I::to_array(I::sqrt(I::splat(I::sum(squares))));
-        let length = if length < self.eps { self.eps } else { length };
-        for start in x.starts() {
-            out.store::<I>(start, I::div(x.load::<I>(start, 0.0), I::splat(length)));
-        }
+        let mut halves = [0u16; LANES];
+        // SAFETY: an array of 32 halves, on their boundary.
+        unsafe { I::store_f16(halves.as_mut_ptr(), sum) };
+        // SAFETY: as above.
+        unsafe { I::load_f16(halves.as_ptr()) }
     }
-}
-
-#[inline(always)]
-fn sum<I: Isa>(x: &Row<'_>) -> f32 {
-    let mut total = I::splat(0.0);
-    for start in x.starts() {
-        total = I::add(total, x.load::<I>(start, 0.0));
-    }
-    I::sum(total)
 }

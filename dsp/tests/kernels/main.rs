@@ -9,6 +9,7 @@ mod data;
 mod get_rows;
 mod matmul;
 mod norm;
+mod reduce;
 mod rope;
 mod soft_max;
 mod unary;

@@ -71,9 +71,11 @@ impl Weights {
                 }
             }
             let scales = group + layout.scales_offset as usize + tile * layout.scale_bytes as usize;
-            bytes[scales + 2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
             if self.dtype == DType::Q4_1 {
-                bytes[scales + 64 + 2 * lane..][..2].copy_from_slice(&minimum.to_le_bytes());
+                bytes[scales + 4 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
+                bytes[scales + 4 * lane + 2..][..2].copy_from_slice(&minimum.to_le_bytes());
+            } else {
+                bytes[scales + 2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
             }
         }
         Spec::tiled(self.dtype, self.ne, bytes)

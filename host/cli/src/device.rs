@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hexloom::{SessionOptions, Transport};
 use hexloom_emu::{EmuOptions, EmuTransport, FindError};
-use hexloom_sim::{NullTransport, SimTransport};
+use hexloom_sim::{NullTransport, SimOptions, SimTransport};
 
 /// A device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,10 +43,14 @@ impl Device {
         })
     }
 
-    /// The way to it; an error says what this machine lacks.
-    pub(crate) fn transport(self) -> Result<Arc<dyn Transport>, FindError> {
+    /// The way to it, behaving like `arch` where that can be chosen; an error says what this machine lacks.
+    pub(crate) fn transport(self, arch: Option<u32>) -> Result<Arc<dyn Transport>, FindError> {
         Ok(match self {
-            Self::Sim => Arc::new(SimTransport::default()),
+            Self::Sim => {
+                let mut options = SimOptions::default();
+                options.arch = arch.unwrap_or(options.arch);
+                Arc::new(SimTransport::new(options))
+            }
             Self::Emu => Arc::new(EmuTransport::new(EmuOptions::find()?)),
             Self::Null => Arc::new(NullTransport),
         })

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hexloom::{Session, SessionOptions};
+use hexloom::SessionOptions;
 use hexloom_models::gguf::Gguf;
 use hexloom_models::llama::{LlamaConfig, Model};
 use hexloom_models::tokenizer::Tokenizer;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::device::Device;
+use crate::args::SessionArgs;
 use crate::failure::Failure;
 use crate::memory;
 
@@ -35,10 +35,10 @@ pub(crate) fn context_length(gguf: &Gguf, asked: Option<u32>) -> Result<u32, Fai
 }
 
 /// Opens a session and loads the model into it, if a context of `n_ctx` tokens can fit beside it.
-pub(crate) fn model(gguf: &Gguf, n_ctx: u32, device: Device, options: SessionOptions) -> Result<Loaded, Failure> {
+pub(crate) fn model(gguf: &Gguf, n_ctx: u32, args: &SessionArgs, options: &SessionOptions) -> Result<Loaded, Failure> {
     let start = Instant::now();
-    let session = Session::open(device.transport()?, options)?;
-    memory::check(gguf, n_ctx, &session)?;
+    let sessions = args.sessions(options)?;
+    let beside = memory::beside(gguf, n_ctx, &sessions)?;
     let bar = bar("loading", "{msg} {bar:32} {bytes}/{total_bytes}");
     let progress = |done, total| {
         if bar.length() != Some(total) {
@@ -46,7 +46,7 @@ pub(crate) fn model(gguf: &Gguf, n_ctx: u32, device: Device, options: SessionOpt
         }
         bar.set_position(done);
     };
-    let model = Model::load(gguf, &session, &progress);
+    let model = Model::load_split(gguf, args.spread(&sessions).leaving(beside), &progress);
     bar.finish_and_clear();
     Ok(Loaded {
         model: model?,
@@ -58,12 +58,12 @@ pub(crate) fn model(gguf: &Gguf, n_ctx: u32, device: Device, options: SessionOpt
 pub(crate) fn model_and_tokenizer(
     gguf: &Gguf,
     n_ctx: u32,
-    device: Device,
-    options: SessionOptions,
+    args: &SessionArgs,
+    options: &SessionOptions,
 ) -> Result<(Loaded, Tokenizer), Failure> {
     std::thread::scope(|scope| {
         let tokenizer = scope.spawn(|| Tokenizer::from_gguf(gguf));
-        let loaded = model(gguf, n_ctx, device, options);
+        let loaded = model(gguf, n_ctx, args, options);
         let tokenizer = tokenizer
             .join()
             .map_err(|_| Failure::Thread("the thread that builds the tokenizer"))?;

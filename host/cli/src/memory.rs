@@ -2,20 +2,27 @@
 //!
 //! Graphs are prepared for the `null` device with weights that are placed but not written, so that the numbers are the
 //! planner's own and no memory is touched. Only masks grow with the context; beyond [`MEASURED`] tokens they are added
-//! by arithmetic. Guards and page rounding, below 8 KiB a buffer, are not counted.
+//! by arithmetic. Whether it fits is told with room for the guards and page rounding of a full mapping table.
 
+use hexloom::abi::limits::MAX_MAPPINGS;
 use hexloom::abi::scratch::ATTENTION_BLOCK;
 use hexloom::memory::compute::{ChunkReport, ComputeReport};
+use hexloom::plan::buffers::{BufferLimits, PAGE_BYTES};
+use hexloom::session::TensorUse;
 use hexloom::{Session, SessionOptions};
 use hexloom_models::gguf::Gguf;
-use hexloom_models::llama::{BATCH_TOKENS, Context, LlamaConfig, Model};
+use hexloom_models::llama::{BATCH_TOKENS, Context, LlamaConfig, Model, WeightPlan};
 
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::output::{grouped, mib};
 
+/// Room for what graphs compute, masks not counted, where they are not prepared to find out.
+const COMPUTE_BYTES: u64 = 4 << 20;
 /// Longest context that graphs are prepared for here.
 const MEASURED: u32 = 4096;
+/// Guards and page rounding of as many buffers as can be mapped.
+const GUARDS: u64 = (MAX_MAPPINGS as u64) * 2 * PAGE_BYTES;
 
 /// Bytes by use, for one context length.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -35,6 +42,12 @@ pub(crate) struct Footprint {
     pub(crate) fits: bool,
     /// Buffers that the weights are packed into, and the bytes of each.
     pub(crate) weight_buffers: Vec<u64>,
+    /// What the device can map.
+    #[serde(skip)]
+    pub(crate) limits: BufferLimits,
+    /// The plan behind `weight_buffers`, and the weights in order of use.
+    #[serde(skip)]
+    pub(crate) weights: Option<WeightPlan>,
     /// Graphs of one decode step and of one prompt piece.
     pub(crate) graphs: Vec<GraphMemory>,
     /// The largest context that fits, whatever the model was trained with; 0 when the weights alone do not fit.
@@ -60,8 +73,8 @@ pub(crate) struct Chunk {
 impl Footprint {
     /// Plans a model for a context of `n_ctx` tokens: weights, cache, the graphs of a decode step and of a prompt piece
     /// of `n_batch` tokens.
-    pub(crate) fn of(gguf: &Gguf, n_ctx: u32, n_batch: u32) -> Result<Self, Failure> {
-        let session = Session::open(Device::Null.transport()?, SessionOptions::default())?;
+    pub(crate) fn of(gguf: &Gguf, n_ctx: u32, n_batch: u32, target: Target) -> Result<Self, Failure> {
+        let session = Session::open(Device::Null.transport(None)?, SessionOptions::default())?;
         let model = Model::reserve(gguf, &session)?;
         let n_batch = n_batch.min(n_ctx);
         let measured = n_ctx.clamp(n_batch, MEASURED.max(n_batch));
@@ -69,19 +82,27 @@ impl Footprint {
         context.eval(&vec![0; n_batch as usize])?;
         let masks = |n_ctx| cache_rows(n_ctx) * mask_bytes(n_batch);
         let reports = context.compute_reports()?;
+        let window_bytes = target.window_bytes.unwrap_or(session.hw().window_bytes);
+        let budget = window_bytes.saturating_sub(session.pinned_bytes());
+        // Packed for the window, but not refused when it is too small: that is for the report to tell.
+        let limits = BufferLimits {
+            budget_bytes: u64::MAX,
+            ..BufferLimits::new(target.arch.unwrap_or(session.hw().arch), budget)
+        };
         let footprint = Self::from_parts(Parts {
             n_ctx,
             n_batch,
             weights: model.bytes(),
             compute_without_masks: context.compute_bytes().saturating_sub(masks(measured)),
             pinned: session.pinned_bytes(),
-            window: session.hw().window_bytes,
+            window: window_bytes,
             config: model.config(),
         });
+        let weights = Model::plan_weights(gguf, &limits)?;
         Ok(Self {
-            weight_buffers: Model::plan_weights(gguf, session.options().buffer_bytes_max)?
-                .layout
-                .buffer_bytes,
+            weight_buffers: weights.layout.buffers.iter().map(|buffer| buffer.bytes).collect(),
+            weights: Some(weights),
+            limits,
             graphs: reports.into_iter().map(GraphMemory::new).collect(),
             ..footprint
         })
@@ -93,7 +114,8 @@ impl Footprint {
         let fixed = parts.weights + parts.compute_without_masks + parts.pinned;
         let per_token = cache_per_token + mask_bytes(parts.n_batch);
         let total = fixed + rows * per_token;
-        let left = parts.window.saturating_sub(fixed);
+        let usable = parts.window.saturating_sub(GUARDS);
+        let left = usable.saturating_sub(fixed);
         let most = left / per_token / u64::from(ATTENTION_BLOCK) * u64::from(ATTENTION_BLOCK);
         Self {
             n_ctx: parts.n_ctx,
@@ -105,12 +127,23 @@ impl Footprint {
             pinned_bytes: parts.pinned,
             total_bytes: total,
             window_bytes: parts.window,
-            fits: total <= parts.window,
+            fits: total <= usable,
             weight_buffers: Vec::new(),
+            weights: None,
+            limits: BufferLimits::new(0, parts.window),
             graphs: Vec::new(),
             n_ctx_max: u32::try_from(most).unwrap_or(u32::MAX),
         }
     }
+}
+
+/// The device to plan for; what is left open is the simulator's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Target {
+    /// Bytes of the 32-bit window.
+    pub(crate) window_bytes: Option<u64>,
+    /// Architecture number.
+    pub(crate) arch: Option<u32>,
 }
 
 /// What a footprint is made of.
@@ -124,31 +157,52 @@ struct Parts<'a> {
     config: &'a LlamaConfig,
 }
 
-/// Refuses a context for which the window is too small in any case, before anything large is allocated.
-pub(crate) fn check(gguf: &Gguf, n_ctx: u32, session: &Session) -> Result<(), Failure> {
+/// Bytes of the window that caches and graphs take beside the weights in each session. Warns when not everything fits at
+/// once; refuses a context for which these alone do not.
+pub(crate) fn beside(gguf: &Gguf, n_ctx: u32, sessions: &[Session]) -> Result<u64, Failure> {
+    let Some(first) = sessions.first() else { return Ok(0) };
+    let limits = first.buffer_limits(TensorUse::Weights);
+    let weights = match limits.extended {
+        true => 0,
+        false => Model::plan_weights(gguf, &limits)?.bytes,
+    };
+    let n_sessions = sessions.len() as u64;
     let footprint = Footprint::from_parts(Parts {
         n_ctx,
         n_batch: BATCH_TOKENS as u32,
-        weights: Model::plan_weights(gguf, session.options().buffer_bytes_max)?.bytes,
-        compute_without_masks: 0,
-        pinned: session.pinned_bytes(),
-        window: session.hw().window_bytes,
+        weights: weights / n_sessions,
+        compute_without_masks: COMPUTE_BYTES,
+        pinned: first.pinned_bytes(),
+        window: first.window_bytes() + first.pinned_bytes(),
         config: &LlamaConfig::from_gguf(gguf)?,
     });
-    if footprint.fits {
-        return Ok(());
+    let beside = footprint.cache_bytes / n_sessions + footprint.compute_bytes;
+    if beside > first.window_bytes() {
+        let per_token = footprint.cache_bytes / u64::from(n_ctx.max(1)) / n_sessions + mask_bytes(BATCH_TOKENS as u32);
+        return Err(Failure::Argument(format!(
+            "{} with a context of {} tokens needs {} beside the weights, the device's window has {}; use at most --ctx {}",
+            gguf.path().display(),
+            grouped(n_ctx.into()),
+            mib(beside),
+            mib(first.window_bytes()),
+            first.window_bytes().saturating_sub(COMPUTE_BYTES) / per_token.max(1)
+        )));
     }
-    Err(Failure::Argument(format!(
-        "{} with a context of {} tokens needs {}, the device's window has {}; {}",
-        gguf.path().display(),
-        grouped(n_ctx.into()),
-        mib(footprint.total_bytes),
-        mib(footprint.window_bytes),
-        match footprint.n_ctx_max {
-            0 => "the weights alone do not fit".to_owned(),
-            most => format!("--ctx {most} is the most that can fit"),
-        }
-    )))
+    if weights / n_sessions + beside > first.window_bytes() {
+        eprintln!(
+            "{} with a context of {} tokens needs {}, the device's window has {}: buffers take turns in it, which costs \
+             time (`hexloom plan` tells how much); {}",
+            gguf.path().display(),
+            grouped(n_ctx.into()),
+            mib(weights / n_sessions + beside),
+            mib(first.window_bytes()),
+            match footprint.n_ctx_max {
+                0 => "the weights alone do not fit".to_owned(),
+                most => format!("with --ctx {most} everything fits"),
+            }
+        );
+    }
+    Ok(beside)
 }
 
 impl GraphMemory {

@@ -37,6 +37,18 @@ fn files_that_are_no_models() {
 }
 
 #[test]
+fn windows_and_architectures_that_do_not_exist() {
+    let model = TempFile::model();
+    refused(&["plan", model.path(), "--window", "0"], &["--window", "0"]);
+    refused(&["plan", model.path(), "--window", "5GB"], &["--window", "5GB"]);
+    refused(
+        &["plan", model.path(), "--arch", "74"],
+        &["74", "68, 69, 73, 75, 79, 81"],
+    );
+    refused(&["plan", "--problem", "x.csv", "--window", "4096"], &["--window"]);
+}
+
+#[test]
 fn a_model_cut_short_anywhere() {
     let whole = Tiny::new().file();
     let near_the_end = [whole.len() - 1, whole.len() - 33];

@@ -211,6 +211,60 @@ fn plan_adds_up() {
 }
 
 #[test]
+fn plan_shows_the_window() {
+    let model = TempFile::model();
+    let whole = json(&["plan", model.path(), "--json"]);
+    let window = &whole["window"];
+    assert_eq!(window["stream"], Value::Null);
+    let buffers = window["buffers"].as_array().unwrap();
+    assert_eq!(
+        (&buffers[0]["name"], &buffers[0]["start"]),
+        (&json!("queue and fences"), &json!(0))
+    );
+    assert!(buffers.iter().all(|buffer| buffer["start"].is_u64()), "{window}");
+    let mapped: u64 = buffers.iter().map(|buffer| buffer["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(
+        window["bytes"].as_u64().unwrap() - mapped,
+        window["largest_hole_bytes"].as_u64().unwrap()
+    );
+
+    // A page less than everything needs: weights take turns.
+    let picture = TempFile::new("");
+    let less = (mapped - 4096).to_string();
+    let args = [
+        "plan",
+        model.path(),
+        "--window",
+        &less,
+        "--arch",
+        "v73",
+        "--svg",
+        picture.path(),
+    ];
+    let streamed = json(&[&args[..], &["--json"]].concat());
+    assert_eq!(
+        (&streamed["fits"], &streamed["window"]["arch"]),
+        (&json!(false), &json!(73))
+    );
+    let stream = &streamed["window"]["stream"];
+    let (maps, bound) = (
+        stream["maps_per_token"].as_f64().unwrap(),
+        stream["lower_bound"].as_f64().unwrap(),
+    );
+    assert!(0.0 < bound && bound <= maps && maps <= 2.0, "{stream}");
+    let svg = std::fs::read_to_string(picture.path()).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("token 0, batch 0"), "{svg}");
+    let table = text(&args);
+    assert!(
+        table.contains("maps and") && table.contains("evict: weights"),
+        "{table}"
+    );
+
+    let table = text(&["plan", model.path(), "--window", "4096"]);
+    assert!(table.contains("cannot run in this window"), "{table}");
+}
+
+#[test]
 fn devices_are_listed() {
     let devices = json(&["devices", "--json"]);
     let names: Vec<&str> = devices

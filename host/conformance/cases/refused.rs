@@ -66,12 +66,12 @@ pub(super) fn cases() -> Vec<Case> {
             .named("to floats")
             .src(x())
             .dst(Operand::f32([4, 1, 1, 1])),
-        Case::new(Opcode::Fence).named("not yet"),
-        Case::new(Opcode::CpyFence).named("not yet").src(x()).dst(x()),
-        Case::new(Opcode::MdevGroup).named("not yet"),
-        Case::new(Opcode::Allreduce).named("not yet").src(x()).dst(x()),
+        Case::new(Opcode::Fence).named("of no mode"),
+        Case::new(Opcode::CpyFence).named("without a slot").src(x()).dst(x()),
+        Case::new(Opcode::MdevGroup).named("of nobody"),
+        Case::new(Opcode::Allreduce).named("of nobody").src(x()).dst(x()),
         Case::new(Opcode::AllreduceAdd)
-            .named("not yet")
+            .named("of nobody")
             .src(x())
             .src(x())
             .dst(x()),

@@ -1,5 +1,5 @@
 //! Runs the case list and prints what ran: `cargo run -p hexloom-conformance --release --example conformance
-//! [sim|emu|sim+hmx|emu+hmx|ieee|qfloat] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole
+//! [sim|emu|sim+hmx|emu+hmx|ieee|qfloat|harsh] [FAMILY...]`, where a family is a file of `cases/`. On `emu` this is the whole
 //! list, of which the tests run the cheap part; `+hmx` is with the matrix unit's model.
 
 use std::error::Error;
@@ -12,7 +12,7 @@ use hexloom_emu::EmuOptions;
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
     let device = match wanted.first().map(String::as_str) {
-        Some("sim" | "emu" | "sim+hmx" | "emu+hmx" | "ieee" | "qfloat") => wanted.remove(0),
+        Some("sim" | "emu" | "sim+hmx" | "emu+hmx" | "ieee" | "qfloat" | "harsh") => wanted.remove(0),
         _ => "sim".to_owned(),
     };
     let mut suite = match device.as_str() {
@@ -20,6 +20,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         "emu+hmx" => runners::emu(&EmuOptions::find()?, MatrixUnit::Model)?,
         "sim+hmx" => runners::matrix_unit()?,
         "ieee" => runners::ieee_model()?,
+        "harsh" => runners::harsh(1)?,
         "qfloat" => runners::qfloat_model()?,
         _ => runners::sim()?,
     };

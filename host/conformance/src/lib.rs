@@ -8,7 +8,7 @@
 //! Adding an op is a file in `cases/` and a line in [`cases::all`]; every runner picks it up. [`raw`] speaks to a
 //! transport without the host's checks, for messages that the host would never send.
 //!
-//! Reading order: [`case`], [`operand`], [`fill`], [`mod@image`], [`run`], [`suite`], [`runners`], [`raw`].
+//! Reading order: [`case`], [`operand`], [`fill`], [`mod@image`], [`run`], [`suite`], [`runners`], [`raw`], [`peers`].
 #![forbid(unsafe_code)]
 
 pub mod case;
@@ -17,6 +17,7 @@ pub mod cases;
 pub mod fill;
 pub mod image;
 pub mod operand;
+pub mod peers;
 pub mod raw;
 pub mod run;
 pub mod runners;

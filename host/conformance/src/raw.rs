@@ -11,7 +11,9 @@ use hexloom::transport::{BlockRef, Connection, MapKind, SessionAt, SharedMemory,
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the pinned buffer.
-const PINNED_BYTES: u64 = 1 << 20;
+pub const PINNED_BYTES: u64 = 1 << 20;
+/// Those of them that a block can have; the rest is for fences.
+pub const BLOCK_BYTES: u64 = PINNED_BYTES - 4096;
 /// Longest wait for a reply.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -37,7 +39,12 @@ pub struct RawBatch {
 impl Raw {
     /// Opens and starts a connection with `n_threads` threads and all scratch memory.
     pub fn open(transport: Arc<dyn Transport>, n_threads: u32) -> Result<Self, TransportError> {
-        let connection = transport.open(SessionAt::default())?;
+        Self::open_at(transport, SessionAt::default(), n_threads)
+    }
+
+    /// The same at a place.
+    pub fn open_at(transport: Arc<dyn Transport>, at: SessionAt, n_threads: u32) -> Result<Self, TransportError> {
+        let connection = transport.open(at)?;
         let pinned = transport.alloc(PINNED_BYTES)?;
         connection.map(&pinned, MapKind::Pinned)?;
         let start = StartRequest {
@@ -45,7 +52,7 @@ impl Raw {
             queue_id: connection.create_queue(4)?,
             pinned_fd: pinned.fd(),
             pinned_bytes: pinned.bytes(),
-            block_bytes_max: PINNED_BYTES as u32,
+            block_bytes_max: BLOCK_BYTES as u32,
             ..StartRequest::new(0)
         };
         connection.start(&start)?;
@@ -60,14 +67,24 @@ impl Raw {
     /// Allocates and maps memory; gives it with its descriptor.
     pub fn alloc(&self, bytes: u64, generation: u64) -> Result<(SharedMemory, BufferDesc), TransportError> {
         let memory = self.transport.alloc(bytes)?;
-        self.connection.map(&memory, MapKind::Lazy)?;
-        let desc = BufferDesc {
-            bytes: memory.bytes(),
-            generation,
-            fd: memory.fd(),
-            ..BufferDesc::default()
-        };
+        let desc = self.map(&memory, generation)?;
         Ok((memory, desc))
+    }
+
+    /// Maps memory, of another session perhaps; gives its descriptor.
+    pub fn map(&self, memory: &SharedMemory, generation: u64) -> Result<BufferDesc, TransportError> {
+        self.connection.map(memory, MapKind::Lazy)?;
+        Ok(buffer(memory, generation))
+    }
+
+    /// Takes back the map of memory that this gave, and nothing on the DSP side.
+    pub fn unmap(&self, memory: &SharedMemory) -> Result<(), TransportError> {
+        self.connection.unmap(memory.fd(), memory.bytes())
+    }
+
+    /// Makes memory of another connection known to this one.
+    pub fn share(&self, memory: &SharedMemory) -> Result<(), TransportError> {
+        self.connection.map(memory, MapKind::Lazy)
     }
 
     /// The pinned buffer, in which blocks lie.
@@ -138,6 +155,16 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         self.connection.close();
+    }
+}
+
+/// The descriptor of a buffer.
+pub fn buffer(memory: &SharedMemory, generation: u64) -> BufferDesc {
+    BufferDesc {
+        bytes: memory.bytes(),
+        generation,
+        fd: memory.fd(),
+        ..BufferDesc::default()
     }
 }
 

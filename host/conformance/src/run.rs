@@ -3,6 +3,8 @@
 use hexloom::abi::limits::{MAX_DSTS, MAX_SRCS};
 use hexloom::abi::op::Op;
 use hexloom::abi::{DType, Status};
+use hexloom::plan::buffers::TensorNeed;
+use hexloom::session::TensorUse;
 use hexloom::{Buffer, Graph, GraphError, RunError, Session, SubmitError, TensorId, WaitError};
 
 use crate::case::{Case, Overlap};
@@ -28,13 +30,17 @@ pub enum Outcome {
 pub fn run(session: &Session, case: &Case, overlap: Overlap) -> Result<Outcome, String> {
     let image = Image::new(case, overlap);
     let buffer = session.alloc(&case.name, image.bytes.len() as u64).map_err(text)?;
-    let (graph, supported) = match build(session, case, &image, &buffer) {
+    let weights = weights(session, &image, &buffer)?;
+    let (graph, supported) = match build(session, case, &image, [&buffer, &weights]) {
         Ok(built) => built,
         Err(GraphError::Unsupported { .. }) => return Ok(Outcome::Unsupported),
         Err(error) => return Err(text(error)),
     };
     let mut prepared = match session.prepare(&case.name, graph) {
-        Err(SubmitError::Graph(GraphError::Unsupported { .. })) if !supported => return Ok(Outcome::Unsupported),
+        // Extended weights need more scratch memory than the op's own rule tells.
+        Err(SubmitError::Graph(GraphError::Unsupported { .. })) if !supported || weights.is_extended() => {
+            return Ok(Outcome::Unsupported);
+        }
         Err(error) => return Err(text(error)),
         Ok(_) if !supported => return Err("`Session::supports` refuses what `Session::prepare` takes".to_owned()),
         Ok(prepared) => prepared,
@@ -56,15 +62,30 @@ pub fn run(session: &Session, case: &Case, overlap: Overlap) -> Result<Outcome, 
     first.ok_or_else(|| "no run".to_owned())
 }
 
+/// The buffer that weights lie in: one outside the window, with the same bytes, where the session maps weights there.
+fn weights(session: &Session, image: &Image, buffer: &Buffer) -> Result<Buffer, String> {
+    if !session.options().extended_weights {
+        return Ok(buffer.clone());
+    }
+    let needs = [TensorNeed::new("weights", image.bytes.len() as u64)];
+    let places = session
+        .alloc_tensors("weights", &needs, TensorUse::Weights)
+        .map_err(text)?;
+    let place = places.into_iter().flatten().next();
+    let (weights, _) = place.ok_or("no place for the weights")?;
+    weights.write(0, &image.bytes).map_err(text)?;
+    Ok(weights)
+}
+
 /// The case as a graph of one node over placed tensors, and whether the session supports it.
-fn build(session: &Session, case: &Case, image: &Image, buffer: &Buffer) -> Result<(Graph, bool), GraphError> {
+fn build(session: &Session, case: &Case, image: &Image, buffers: [&Buffer; 2]) -> Result<(Graph, bool), GraphError> {
     let mut graph = Graph::new();
     let mut known: Vec<(u64, TensorId)> = Vec::new();
     let mut tensor = |graph: &mut Graph, place: &Place| {
         if let Some((_, id)) = known.iter().find(|(start, _)| *start == place.start) {
             return Ok(*id);
         }
-        let id = add(graph, place, buffer)?;
+        let id = add(graph, place, buffers)?;
         known.push((place.start, id));
         Ok(id)
     };
@@ -91,14 +112,14 @@ fn build(session: &Session, case: &Case, image: &Image, buffer: &Buffer) -> Resu
     Ok((graph, supported))
 }
 
-fn add(graph: &mut Graph, place: &Place, buffer: &Buffer) -> Result<TensorId, GraphError> {
+fn add(graph: &mut Graph, place: &Place, [buffer, weights]: [&Buffer; 2]) -> Result<TensorId, GraphError> {
     let Place {
         operand,
         start,
         placement,
     } = place;
     match operand.layout {
-        Layout::Weight => graph.weight("weight", operand.dtype, operand.ne, buffer, *start),
+        Layout::Weight => graph.weight("weight", operand.dtype, operand.ne, weights, *start),
         Layout::Dense => graph.placed("dense", operand.dtype, operand.ne, buffer, *start),
         Layout::Permuted(_) | Layout::Padded(..) | Layout::EverySecond => {
             let around = graph.placed("around", operand.dtype, placement.around, buffer, *start)?;

@@ -81,6 +81,32 @@ pub fn sim() -> Result<Suite, OpenError> {
     Ok(Suite::new(reference, runners))
 }
 
+/// The simulator as a v81 with every weight outside the window, beside one with weights inside: one and several threads,
+/// sizes of scratch memory, junk in it.
+pub fn extended() -> Result<Suite, OpenError> {
+    let open = |name: &str, n_threads, scratch_bytes, extended_weights| {
+        let transport = SimTransport::new(SimOptions {
+            arch: 81,
+            n_threads,
+            scratch_bytes,
+            junk_scratch: true,
+            ..SimOptions::default()
+        });
+        let options = SessionOptions {
+            extended_weights,
+            ..SessionOptions::default()
+        };
+        Runner::open(name, Arc::new(transport), options)
+    };
+    let runners = vec![
+        open("v81", 2, 8 << 20, false)?,
+        open("v81 extended, 1 thread", 1, 8 << 20, true)?,
+        open("v81 extended, 3 threads", 3, 8 << 20, true)?,
+        open("v81 extended, 1 MiB scratch", 2, 1 << 20, true)?,
+    ];
+    Ok(Suite::new(reference()?, runners))
+}
+
 /// The simulator with the matrix unit's model: one and several threads, sizes of scratch memory, junk in it, and every
 /// kernel set of this machine.
 pub fn matrix_unit() -> Result<Suite, OpenError> {
@@ -173,6 +199,32 @@ pub fn dma() -> Result<Suite, OpenError> {
         )?,
     ];
     Ok(Suite::new(open("sim reference", 1, 8 << 20, None, true)?, runners))
+}
+
+/// The simulator as harsh as it gets, without and with the DMA engine, compared bit for bit with the kind one: caches that
+/// are not coherent, evictions, late frees, spurious failures, pauses, junk.
+pub fn harsh(seed: u64) -> Result<Suite, OpenError> {
+    let open =
+        |name: &str, sim: SimOptions| Runner::open(name, Arc::new(SimTransport::new(sim)), SessionOptions::default());
+    let with = |n_threads, seed| SimOptions {
+        n_threads,
+        ..SimOptions::harsh(seed)
+    };
+    let without_dma = SimOptions {
+        dma: None,
+        ..with(2, seed)
+    };
+    let little_scratch = SimOptions {
+        scratch_bytes: 512 << 10,
+        ..with(3, seed + 1)
+    };
+    let runners = vec![
+        open("sim", SimOptions::default())?,
+        open("sim, harsh", without_dma)?,
+        open("sim+dma, harsh", with(1, seed + 2))?,
+        open("sim+dma 512 KiB scratch, harsh", little_scratch)?,
+    ];
+    Ok(Suite::new(reference()?, runners))
 }
 
 /// Devices with IEEE floats (v79 and later): a model of their instructions, compared bit for bit with this machine's. Only

@@ -130,6 +130,22 @@ impl Suite {
         }
     }
 
+    /// Runs cases and prints what ran.
+    ///
+    /// # Panics
+    /// When something is wrong, or when a runner ran no more than `least`: a list that nothing takes would prove nothing.
+    #[track_caller]
+    pub fn check(mut self, cases: &[Case], least: usize) -> Report {
+        self.run(cases);
+        let report = self.report();
+        println!("{report}");
+        assert!(report.failures.is_empty(), "{report}");
+        for (name, count) in &report.counts {
+            assert!(count.ran > least, "{name} ran {} cases only", count.ran);
+        }
+        report
+    }
+
     /// What ran so far.
     pub fn report(&self) -> Report {
         let all = std::iter::once(&self.reference).chain(&self.runners);

@@ -1,16 +1,6 @@
 //! The case list on models of device floats.
 
-use hexloom_conformance::{Case, Suite, cases, runners};
-
-fn run(mut suite: Suite, cases: &[Case], at_least: usize) {
-    suite.run(cases);
-    let report = suite.report();
-    println!("{report}");
-    assert!(report.failures.is_empty(), "{report}");
-    for (name, count) in &report.counts {
-        assert!(count.ran > at_least, "{name} ran {} cases only", count.ran);
-    }
-}
+use hexloom_conformance::{Case, cases, runners};
 
 fn products() -> (Vec<Case>, Vec<Case>) {
     cases::all().into_iter().partition(Case::has_tiled_weights)
@@ -19,20 +9,20 @@ fn products() -> (Vec<Case>, Vec<Case>) {
 #[test]
 fn every_case_on_ieee_floats() {
     let (_, others) = products();
-    run(runners::ieee_model().expect("the simulator opens"), &others, 1000);
+    runners::ieee_model().expect("the simulator opens").check(&others, 1000);
 }
 
 #[test]
 fn every_product_on_ieee_floats() {
     let (products, _) = products();
-    run(runners::ieee_products().expect("the simulator opens"), &products, 150);
+    runners::ieee_products()
+        .expect("the simulator opens")
+        .check(&products, 150);
 }
 
 #[test]
 fn every_case_on_qfloats() {
-    run(
-        runners::qfloat_model().expect("the simulator opens"),
-        &cases::all(),
-        2000,
-    );
+    runners::qfloat_model()
+        .expect("the simulator opens")
+        .check(&cases::all(), 2000);
 }

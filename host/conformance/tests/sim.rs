@@ -6,14 +6,7 @@ use hexloom_conformance::{Case, Expect, Operand, cases, runners};
 
 #[test]
 fn every_case_on_the_simulator() {
-    let mut suite = runners::sim().expect("the simulator opens");
-    suite.run(&cases::all());
-    let report = suite.report();
-    println!("{report}");
-    assert!(report.failures.is_empty(), "{report}");
-    for (name, count) in &report.counts {
-        assert!(count.ran > 2000, "{name} ran {} cases only", count.ran);
-    }
+    let report = runners::sim().expect("the simulator opens").check(&cases::all(), 2000);
     let unsupported = |wanted: &str| {
         let found = report.counts.iter().find(|(name, _)| name.starts_with(wanted));
         found.map(|(_, count)| count.unsupported)
@@ -30,14 +23,7 @@ fn every_case_on_the_matrix_unit() {
     // Little scratch memory takes no large case, with the unit as without.
     let little = (runners::matrix_unit_little_scratch(), cases::cheap(200_000));
     for (suite, cases) in [(runners::matrix_unit(), cases::all()), little] {
-        let mut suite = suite.expect("the simulator opens");
-        suite.run(&cases);
-        let report = suite.report();
-        println!("{report}");
-        assert!(report.failures.is_empty(), "{report}");
-        for (name, count) in &report.counts {
-            assert!(count.ran > 2000, "{name} ran {} cases only", count.ran);
-        }
+        suite.expect("the simulator opens").check(&cases, 2000);
     }
 }
 

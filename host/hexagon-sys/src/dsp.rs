@@ -27,6 +27,7 @@ pub const HAP_POWER_COMPUTE_CLIENT_CLASS: u32 = 4;
 pub const HAP_POWER_SET_HVX: u32 = 2;
 pub const HAP_POWER_SET_APPTYPE: u32 = 3;
 pub const HAP_POWER_SET_DCVS_V3: u32 = 12;
+pub const HAP_POWER_SET_HMX: u32 = 13;
 pub const HAP_DCVS_VCORNER_MAX: u32 = 255;
 pub const QURT_EOK: u32 = 0;
 pub const QURT_THREAD_NAME_BYTES: u32 = 16;
@@ -431,6 +432,8 @@ pub union HAP_power_request_t__bindgen_ty_1 {
     pub apptype: i32,
     /// For `HAP_POWER_SET_HVX`: 1 switches the vector units on.
     pub hvx_power_up: u8,
+    /// For `HAP_POWER_SET_HMX`: 1 switches the matrix unit on.
+    pub hmx_power_up: u8,
     /// For `HAP_POWER_SET_DCVS_V3`.
     pub dcvs_v3: HAP_power_dcvs_v3_t,
     /// The largest request of any version, and the alignment of all of them.
@@ -450,6 +453,9 @@ const _: () = {
     [
         "Offset of field: HAP_power_request_t__bindgen_ty_1::hvx_power_up",
     ][::core::mem::offset_of!(HAP_power_request_t__bindgen_ty_1, hvx_power_up) - 0usize];
+    [
+        "Offset of field: HAP_power_request_t__bindgen_ty_1::hmx_power_up",
+    ][::core::mem::offset_of!(HAP_power_request_t__bindgen_ty_1, hmx_power_up) - 0usize];
     [
         "Offset of field: HAP_power_request_t__bindgen_ty_1::dcvs_v3",
     ][::core::mem::offset_of!(HAP_power_request_t__bindgen_ty_1, dcvs_v3) - 0usize];

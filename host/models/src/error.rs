@@ -12,6 +12,17 @@ use crate::gguf::TensorType;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
+    /// The window is too small even for weights that take turns.
+    #[error(transparent)]
+    Residency(#[from] hexloom::plan::residency::ResidencyError),
+
+    /// A model cannot be spread over so many sessions.
+    #[error("{what}; use fewer sessions")]
+    Split {
+        /// What there is too little of.
+        what: String,
+    },
+
     /// The operating system would not open or map the file.
     #[error("cannot open the model {}: {source}", path.display())]
     Open {

@@ -1,38 +1,19 @@
 //! Weights by DMA change no bit of a model's logits: the real model with one to four threads and little scratch memory,
 //! and a small one that is always there. The real one is skipped, loudly, without its file.
 
+#[path = "support/logits.rs"]
+mod logits;
 mod support;
 #[path = "support/tiny.rs"]
 mod tiny;
 
 use std::path::Path;
-use std::sync::Arc;
 
-use hexloom::{Session, SessionOptions};
 use hexloom_models::gguf::Gguf;
-use hexloom_models::llama::{Context, Model};
-use hexloom_sim::{DmaOptions, DoneCount, SimOptions, SimTransport};
+use hexloom_sim::{DmaOptions, DoneCount, SimOptions};
+use logits::{TOKENS, logits};
 use support::TempFile;
 use tiny::Tiny;
-
-/// A prompt and the tokens after it; any tokens do.
-const PROMPT: [u32; 7] = [1, 5, 9, 2, 40, 11, 7];
-const TOKENS: [u32; 3] = [3, 17, 29];
-
-/// Logits of the prompt's last token and of each token after it, as bits.
-fn logits(gguf: &Gguf, sim: SimOptions) -> Vec<u32> {
-    let session = Session::open(Arc::new(SimTransport::new(sim)), SessionOptions::default()).unwrap();
-    let model = Model::load(gguf, &session, &|_, _| {}).unwrap();
-    let mut context = Context::new(&model, 32).unwrap();
-    let mut all = Vec::new();
-    let mut eval = |tokens: &[u32]| {
-        let logits = context.eval(tokens).unwrap();
-        all.extend(logits.iter().map(|logit| logit.to_bits()));
-    };
-    eval(&PROMPT);
-    TOKENS.iter().for_each(|&token| eval(&[token]));
-    all
-}
 
 /// Compares direct reads with streams; gives the transfers of each set-up.
 fn check(path: &Path, set_ups: &[(u32, u64, DmaOptions)]) -> Vec<u64> {

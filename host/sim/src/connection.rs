@@ -1,241 +1,217 @@
-//! The host's end of a simulated session: memory known to the "driver", the queue, and the DSP's threads.
+//! The host's end of a simulated session: each call is counted, may be made to fail, and then does its work.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use hexloom::transport::{BlockRef, Connection, HwInfo, MapKind, SharedMemory, TransportError};
+use hexloom::transport::{BlockRef, Connection, HwInfo, MapKind, SharedMemory, TransportError, aee};
 use hexloom_abi::{StartRequest, Status};
 
-use crate::SimOptions;
+use crate::calls::CallName;
+use crate::channel::Event;
+use crate::driver::Driver;
 use crate::dsp::Dsp;
-use crate::memory;
-use crate::platform::{KnownMemory, lock};
-
-/// Longest time that stopping a simulated DSP may take.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+use crate::fault::CallFault;
+use crate::platform::lock;
+use crate::process::Process;
+use crate::tally::Counted;
 
 pub(crate) struct SimConnection {
-    options: SimOptions,
-    known: KnownMemory,
-    channel: Arc<Channel>,
+    driver: Arc<Driver>,
+    process: Arc<Process>,
     dsp: Mutex<Option<Dsp>>,
+    held: Mutex<Held>,
     closed: AtomicBool,
 }
 
-/// Both directions of the queue.
-pub(crate) struct Channel {
-    state: Mutex<ChannelState>,
-    to_dsp: Condvar,
-    to_host: Condvar,
-}
-
+/// What closing gives back.
 #[derive(Default)]
-struct ChannelState {
-    requests: VecDeque<Event>,
-    replies: VecDeque<Vec<u8>>,
-    depth: usize,
-    dead: Option<String>,
-}
-
-/// What reaches the DSP's main thread.
-pub(crate) enum Event {
-    /// A request with its block.
-    Packet(Vec<u8>, BlockRef),
-    /// Drop the mappings of an fd, then answer.
-    Forget(u32, SyncSender<()>),
-    /// End.
-    Stop,
+struct Held {
+    _session: Option<Counted>,
+    _reserved: Option<Counted>,
+    queue: Option<Counted>,
 }
 
 impl SimConnection {
-    pub(crate) fn new(options: SimOptions) -> Self {
+    pub(crate) fn new(driver: Arc<Driver>, process: Arc<Process>) -> Self {
+        let tally = &driver.tally;
+        let held = Held {
+            _session: Some(tally.sessions.take(1)),
+            _reserved: (process.at.session > 0).then(|| tally.reserved.take(1)),
+            queue: None,
+        };
         Self {
-            options,
-            known: Arc::new(Mutex::new(HashMap::new())),
-            channel: Arc::new(Channel {
-                state: Mutex::new(ChannelState::default()),
-                to_dsp: Condvar::new(),
-                to_host: Condvar::new(),
-            }),
+            driver,
+            process,
             dsp: Mutex::new(None),
+            held: Mutex::new(held),
             closed: AtomicBool::new(false),
         }
     }
 
-    fn check_open(&self) -> Result<(), TransportError> {
+    /// Counts a call and lets it meet its fault. `Ok(false)`: it gives something back that is gone with the process or the
+    /// session, and has no more to do.
+    fn enter(&self, name: CallName, fd: Option<u32>, timeout: Duration) -> Result<bool, TransportError> {
+        let fault = self.process.enter(name, fd);
         if self.closed.load(Ordering::Acquire) {
-            return Err(TransportError::Dead("closed".into()));
+            return match name.gives_back() {
+                true => Ok(false),
+                false => Err(TransportError::Dead("closed".into())),
+            };
         }
-        Ok(())
+        match fault {
+            Some(CallFault::Death) => self.kill(format!("the simulated DSP died at a call of {}", name.text())),
+            Some(CallFault::Timeout) => {
+                if matches!(name, CallName::Write | CallName::Read) {
+                    std::thread::sleep(timeout);
+                }
+                return Err(TransportError::Timeout(timeout));
+            }
+            Some(CallFault::Code(code)) => return Err(aee::failed(name.text(), code, "planned")),
+            None => {}
+        }
+        // The queue gives the replies that came before the end.
+        let is_queue = matches!(name, CallName::Write | CallName::Read);
+        match self.process.channel.dead() {
+            Some(why) if !is_queue && !name.gives_back() => Err(TransportError::Dead(why.into())),
+            _ => Ok(true),
+        }
+    }
+
+    /// Ends the DSP process and waits for its threads.
+    fn kill(&self, why: String) {
+        self.process.kill(why);
+        self.join_dead();
+    }
+
+    /// Waits for the threads of a process that is ending; they hold mappings until then.
+    fn join_dead(&self) {
+        let dsp = lock(&self.dsp).take();
+        if let Some(Err(error)) = dsp.map(|dsp| dsp.join(self.limit())) {
+            log::error!("threads of a dead DSP process go on: {error}");
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.process.channel.dead().is_some()
+    }
+
+    fn limit(&self) -> Duration {
+        self.process.options.call_timeout
     }
 }
 
 impl Connection for SimConnection {
     fn hw_info(&self) -> Result<HwInfo, TransportError> {
-        self.check_open()?;
-        Ok(self.options.hw_info())
+        self.enter(CallName::HwInfo, None, self.limit())?;
+        Ok(self.process.options.hw_info())
     }
 
-    fn map(&self, memory: &SharedMemory, _kind: MapKind) -> Result<(), TransportError> {
-        self.check_open()?;
-        let fd = memory::duplicate(memory)?;
-        lock(&self.known).insert(memory.fd(), (Arc::new(fd), memory.bytes()));
-        Ok(())
+    fn map(&self, memory: &SharedMemory, kind: MapKind) -> Result<(), TransportError> {
+        self.enter(CallName::Map, Some(memory.fd()), self.limit())?;
+        self.process.map(memory, kind)
     }
 
     fn unmap(&self, fd: u32, _bytes: u64) -> Result<(), TransportError> {
-        lock(&self.known).remove(&fd);
-        Ok(())
+        let entered = self.enter(CallName::Unmap, Some(fd), self.limit());
+        match entered {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => {
+                self.process.unmap_failed(fd);
+                return Err(error);
+            }
+        }
+        if self.is_dead() {
+            self.join_dead();
+        }
+        self.process.unmap(fd)
     }
 
     fn create_queue(&self, depth: u32) -> Result<u64, TransportError> {
-        self.check_open()?;
-        lock(&self.channel.state).depth = depth.max(1) as usize;
+        self.enter(CallName::CreateQueue, None, self.limit())?;
+        self.process.channel.create(depth)?;
+        lock(&self.held).queue = Some(self.driver.tally.queues.take(1));
         Ok(1)
     }
 
     fn start(&self, start: &StartRequest) -> Result<(), TransportError> {
-        self.check_open()?;
+        self.enter(CallName::Start, Some(start.pinned_fd), self.limit())?;
         start.check().map_err(TransportError::Refused)?;
         let mut dsp = lock(&self.dsp);
         if dsp.is_some() {
             return Err(TransportError::Refused(Status::AlreadyStarted));
         }
-        let started = Dsp::start(&self.options, start, Arc::clone(&self.known), Arc::clone(&self.channel))?;
-        *dsp = Some(started);
+        *dsp = Some(Dsp::start(&self.process, start)?);
         Ok(())
     }
 
     fn stop(&self) -> Result<(), TransportError> {
+        if !self.enter(CallName::Stop, None, self.limit())? {
+            return Ok(());
+        }
         let dsp = lock(&self.dsp).take();
-        let dsp = dsp.ok_or(TransportError::Refused(Status::NotStarted))?;
-        dsp.request_stop();
-        self.channel.send(Event::Stop);
-        dsp.join(STOP_TIMEOUT)
+        match dsp {
+            Some(dsp) => {
+                self.process.stop_stalls();
+                self.process.channel.send(Event::Stop);
+                dsp.join(self.limit())
+            }
+            None if self.is_dead() => Ok(()),
+            None => Err(TransportError::Refused(Status::NotStarted)),
+        }
     }
 
     fn forget(&self, fd: u32) -> Result<(), TransportError> {
+        if !self.enter(CallName::Forget, Some(fd), self.limit())? || self.is_dead() {
+            return Ok(());
+        }
         if lock(&self.dsp).is_none() {
             return Err(TransportError::Refused(Status::NotStarted));
         }
         let (done, wait) = sync_channel(1);
-        self.channel.check_alive()?;
-        self.channel.send(Event::Forget(fd, done));
-        // A DSP that dies drops the sender, which ends the wait.
-        wait.recv_timeout(STOP_TIMEOUT)
-            .map_err(|_| TransportError::Timeout(STOP_TIMEOUT))
+        self.process.channel.send(Event::Forget(fd, done));
+        match wait.recv_timeout(self.limit()) {
+            // A process that ends drops the sender, and its mappings.
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+            Err(RecvTimeoutError::Timeout) => Err(TransportError::Timeout(self.limit())),
+        }
     }
 
     fn write(&self, message: &[u8], block: BlockRef, timeout: Duration) -> Result<(), TransportError> {
-        self.check_open()?;
-        self.channel.write(message, block, timeout)
+        self.enter(CallName::Write, Some(block.fd), timeout)?;
+        if let Some(room) = self.process.options.faults.deaf(self.process.at) {
+            self.process.channel.deafen(room);
+        }
+        self.process.channel.write(message, block, timeout)
     }
 
     fn read(&self, message: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
-        self.check_open()?;
-        self.channel.read(message, timeout)
+        self.enter(CallName::Read, None, timeout)?;
+        self.process.channel.read(message, timeout)
     }
 
     fn close(&self) {
-        if !self.closed.swap(true, Ordering::AcqRel) {
-            // Not started is fine; a stop that times out has been logged by the session.
-            let _ = self.stop();
-            lock(&self.known).clear();
+        if self.closed.load(Ordering::Acquire) {
+            return;
         }
+        if let Err(error) = self.enter(CallName::Close, None, self.limit()) {
+            // A close that fails leaves nothing to the caller: the driver ends the process as it would at the caller's end.
+            log::warn!("close: {error}");
+        }
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.kill("closed".to_owned());
+        self.process.clear();
+        *lock(&self.held) = Held::default();
+        self.driver.leave(self.process.at);
     }
 }
 
 impl Drop for SimConnection {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Channel {
-    /// The next event for the DSP's main thread; sleeps until there is one, at the latest the stop.
-    pub(crate) fn next_event(&self) -> Event {
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(event) = state.requests.pop_front() {
-                return event;
-            }
-            state = self
-                .to_dsp
-                .wait(state)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-    }
-
-    /// Hands a reply to the host.
-    pub(crate) fn reply(&self, bytes: Vec<u8>) {
-        lock(&self.state).replies.push_back(bytes);
-        self.to_host.notify_all();
-    }
-
-    /// Marks the DSP as gone: waiting and later calls end with the reason.
-    pub(crate) fn die(&self, why: String) {
-        let mut state = lock(&self.state);
-        state.dead.get_or_insert(why);
-        state.requests.clear();
-        drop(state);
-        self.to_host.notify_all();
-    }
-
-    fn check_alive(&self) -> Result<(), TransportError> {
-        match &lock(&self.state).dead {
-            Some(why) => Err(TransportError::Dead(why.as_str().into())),
-            None => Ok(()),
-        }
-    }
-
-    fn send(&self, event: Event) {
-        lock(&self.state).requests.push_back(event);
-        self.to_dsp.notify_one();
-    }
-
-    fn write(&self, message: &[u8], block: BlockRef, timeout: Duration) -> Result<(), TransportError> {
-        let end = Instant::now() + timeout;
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(why) = &state.dead {
-                return Err(TransportError::Dead(why.as_str().into()));
-            }
-            if state.requests.len() < state.depth {
-                state.requests.push_back(Event::Packet(message.to_vec(), block));
-                drop(state);
-                self.to_dsp.notify_one();
-                return Ok(());
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(TransportError::Timeout(timeout));
-            }
-            let waited = self.to_host.wait_timeout(state, left.min(Duration::from_millis(1)));
-            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-        }
-    }
-
-    fn read(&self, message: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
-        let end = Instant::now() + timeout;
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(reply) = state.replies.pop_front() {
-                let len = reply.len().min(message.len());
-                message[..len].copy_from_slice(&reply[..len]);
-                return Ok(reply.len());
-            }
-            if let Some(why) = &state.dead {
-                return Err(TransportError::Dead(why.as_str().into()));
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(TransportError::Timeout(timeout));
-            }
-            let waited = self.to_host.wait_timeout(state, left);
-            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-        }
     }
 }

@@ -2,37 +2,41 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hexloom::transport::TransportError;
+use hexloom::transport::{TransportError, aee};
 use hexloom_abi::{BatchReply, StartRequest};
 use hexloom_dsp::interp::{BlockRef, Packet};
 use hexloom_dsp::pool::{Fork, Pool};
 use hexloom_dsp::{Session, SessionLimits, Span};
 use zerocopy::IntoBytes;
 
-use crate::SimOptions;
-use crate::connection::{Channel, Event};
-use crate::memory::DspMapping;
-use crate::platform::{Death, KnownMemory, ScratchMemory, SimPlatform, lock};
+use crate::calls::CallName;
+use crate::channel::Event;
+use crate::fault::CallFault;
+use crate::platform::{Death, ScratchMemory, SimPlatform, thread_error};
+use crate::process::Process;
+
+/// Longest wait for workers before a process that ends lets go of its mappings.
+const WORKER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Threads of one started session.
 pub(crate) struct Dsp {
+    process: Arc<Process>,
     pool: Arc<Pool<SimPlatform>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Everything the main thread needs.
 struct Main {
+    process: Arc<Process>,
     pool: Arc<Pool<SimPlatform>>,
-    channel: Arc<Channel>,
     limits: SessionLimits,
-    pinned: DspMapping,
-    options: SimOptions,
     scratch: Scratch,
     descriptor_bytes: usize,
+    /// Each worker has a clone while it runs.
+    alive: Arc<()>,
 }
 
 /// Scratch memory on a page boundary.
@@ -45,23 +49,9 @@ struct Scratch {
 struct Line([u8; 128]);
 
 impl Dsp {
-    pub(crate) fn start(
-        options: &SimOptions,
-        start: &StartRequest,
-        known: KnownMemory,
-        channel: Arc<Channel>,
-    ) -> Result<Self, TransportError> {
-        let refused = |reason: &str| TransportError::Call {
-            call: "start",
-            reason: reason.to_owned(),
-            code: 0,
-        };
-        let (fd, bytes) = lock(&known)
-            .get(&start.pinned_fd)
-            .cloned()
-            .filter(|(_, bytes)| *bytes >= start.pinned_bytes)
-            .ok_or_else(|| refused("the pinned buffer is not mapped"))?;
-        let pinned = DspMapping::new(&fd, bytes)?;
+    /// Starts the threads of a process. On failure none is left.
+    pub(crate) fn start(process: &Arc<Process>, start: &StartRequest) -> Result<Self, TransportError> {
+        let options = &process.options;
         let hw = options.hw_info();
         let n_threads = match start.n_threads {
             0 => hw.n_threads,
@@ -76,32 +66,29 @@ impl Dsp {
             address: scratch.span().as_ptr() as usize,
             bytes: scratch.span().len(),
         };
-        let platform = SimPlatform::new(known, options, memory)?;
-        let pool = Arc::new(Pool::new(platform, n_threads));
+        let pinned = (start.pinned_fd, start.pinned_bytes);
+        let platform = SimPlatform::new(Arc::clone(process), memory, pinned)?;
         let main = Main {
-            pool: Arc::clone(&pool),
-            channel,
+            process: Arc::clone(process),
+            pool: Arc::new(Pool::new(platform, n_threads)),
             limits: SessionLimits::new(start, options.kernels_in_use()),
-            pinned,
-            options: options.clone(),
             scratch,
             descriptor_bytes: start.block_bytes_max as usize,
+            alive: Arc::new(()),
         };
         let mut dsp = Self {
-            pool: Arc::clone(&pool),
+            process: Arc::clone(process),
+            pool: Arc::clone(&main.pool),
             threads: Vec::new(),
         };
-        for idx in 1..n_threads {
-            let pool = Arc::clone(&pool);
-            dsp.spawn(format!("dsp-worker-{idx}"), move || pool.work(idx))?;
+        match dsp.spawn_all(main, n_threads) {
+            Ok(()) => Ok(dsp),
+            Err(error) => {
+                dsp.pool.stop();
+                dsp.join(options.call_timeout)?;
+                Err(error)
+            }
         }
-        dsp.spawn("dsp-main".to_owned(), move || main.run())?;
-        Ok(dsp)
-    }
-
-    /// Ends stalls, so that the main thread can see its stop event.
-    pub(crate) fn request_stop(&self) {
-        self.pool.platform().stopping.store(true, Ordering::Release);
     }
 
     /// Waits for all threads.
@@ -120,52 +107,82 @@ impl Dsp {
         Ok(())
     }
 
+    /// The main thread comes last: if it is there, all are.
+    fn spawn_all(&mut self, main: Main, n_threads: u32) -> Result<(), TransportError> {
+        for idx in 1..n_threads {
+            let (pool, alive) = (Arc::clone(&self.pool), Arc::clone(&main.alive));
+            self.spawn(format!("dsp-worker-{idx}"), move || {
+                pool.work(idx);
+                drop(alive);
+            })?;
+        }
+        self.spawn("dsp-main".to_owned(), move || main.run())
+    }
+
     fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), TransportError> {
-        let thread = std::thread::Builder::new().name(name).spawn(body);
-        let thread = thread.map_err(|error| TransportError::Call {
-            call: "thread",
-            reason: error.to_string(),
-            code: error.raw_os_error().unwrap_or(0),
-        });
-        match thread {
-            Ok(thread) => self.threads.push(thread),
-            Err(error) => {
-                self.pool.stop();
-                return Err(error);
+        let call = CallName::DspThread;
+        match self.process.enter(call, None) {
+            None => {}
+            Some(CallFault::Code(code)) => return Err(aee::failed(call.text(), code, "planned")),
+            Some(CallFault::Timeout) => return Err(TransportError::Timeout(self.process.options.call_timeout)),
+            Some(CallFault::Death) => {
+                let why = "the simulated DSP died when it started a thread";
+                self.process.kill(why.to_owned());
+                return Err(TransportError::Dead(why.into()));
             }
         }
+        let counted = self.process.tally.threads.take(1);
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            body();
+            drop(counted);
+        });
+        self.threads.push(thread.map_err(|error| thread_error(&error))?);
         Ok(())
     }
 }
 
 impl Main {
+    /// The main thread: serves until it is stopped or the process ends, then lets go of everything. Only then does the
+    /// host hear of the end.
     fn run(mut self) {
-        let pool = Arc::clone(&self.pool);
         let mut descriptors = vec![0u64; self.descriptor_bytes.div_ceil(8)];
         let scratch = self.scratch.span();
+        let pool = Arc::clone(&self.pool);
         let mut session = Session::new(&*pool, self.limits, descriptors.as_mut_bytes(), scratch);
+        let mut ended = caught(|| self.serve_all(&mut session));
+        pool.platform().stop_dma();
+        if ended.is_ok() {
+            ended = caught(|| {
+                session.close();
+                Ok(())
+            });
+        }
+        drop(session);
+        pool.stop();
+        if self.workers_end() {
+            pool.platform().release();
+        }
+        if let Err(why) = ended {
+            self.process.channel.die(why);
+        }
+    }
+
+    /// Serves until the stop; fails with the reason when the process is to end.
+    fn serve_all(&self, session: &mut Session<'_, SimPlatform>) -> Result<(), String> {
         loop {
-            match self.channel.next_event() {
-                Event::Stop => break,
+            match self.process.channel.next_event() {
+                Event::Stop => return Ok(()),
                 Event::Forget(fd, done) => {
                     session.forget(fd);
                     // The host may have given up waiting.
                     let _ = done.send(());
                 }
-                Event::Packet(message, block) => {
-                    if let Err(why) = self.serve(&mut session, &message, block) {
-                        self.channel.die(why);
-                        break;
-                    }
-                }
+                Event::Packet(message, block) => self.serve(session, &message, block)?,
             }
         }
-        pool.platform().stop_dma();
-        session.close();
-        pool.stop();
     }
 
-    /// Serves one request; fails with the reason when the DSP process is to end.
+    /// Serves one request.
     fn serve(
         &self,
         session: &mut Session<'_, SimPlatform>,
@@ -174,37 +191,55 @@ impl Main {
     ) -> Result<(), String> {
         let seq = message.get(8..16).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
         self.pool.platform().begin_batch(seq.map_or(0, u64::from_le_bytes));
+        let (pinned, pinned_bytes) = self.pool.platform().pinned();
         let end = block.offset.saturating_add(block.bytes);
-        let inside = block.fd == self.limits.pinned_fd && end <= self.pinned.bytes();
+        let inside = block.fd == self.limits.pinned_fd && end <= pinned_bytes;
         let packet = Packet {
             message,
             block: inside.then(|| BlockRef {
                 fd: block.fd,
                 offset: block.offset,
                 bytes: block.bytes,
-                address: self.pinned.address() + block.offset,
+                address: pinned + block.offset,
             }),
         };
-        let served = catch_unwind(AssertUnwindSafe(|| session.serve(&packet)));
-        let reply = served.map_err(|payload| match payload.downcast::<Death>() {
-            Ok(death) => death.0,
-            Err(payload) => format!("a kernel panicked: {}", panic_text(&*payload)),
-        })?;
-        if self.pool.is_poisoned() {
-            self.channel.reply(reply.as_bytes().to_vec());
-            return Err("a worker thread panicked, or one or a transfer was stuck".to_owned());
+        let reply = session.serve(&packet);
+        self.process.channel.reply(self.spoiled(&reply));
+        match self.pool.is_poisoned() {
+            true => Err("a worker thread panicked, or one or a transfer was stuck".to_owned()),
+            false => Ok(()),
         }
-        self.channel.reply(self.spoiled(&reply));
-        Ok(())
     }
 
     fn spoiled(&self, reply: &BatchReply) -> Vec<u8> {
         let mut bytes = reply.as_bytes().to_vec();
-        if let Some(garbage) = self.options.faults.at_reply(reply.seq) {
+        if let Some(garbage) = self.process.options.faults.at_reply(reply.seq) {
             garbage.spoil(&mut bytes);
         }
         bytes
     }
+
+    /// Waits for the workers to return: they may use mappings until then. False when one does not.
+    fn workers_end(&self) -> bool {
+        let end = Instant::now() + WORKER_TIMEOUT;
+        while Arc::strong_count(&self.alive) > 1 {
+            if Instant::now() > end {
+                log::error!("a DSP thread is stuck: its process keeps its mappings");
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        true
+    }
+}
+
+/// Runs a part of the main thread, with a death or a panic in it as the reason of the end.
+fn caught(body: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let result = catch_unwind(AssertUnwindSafe(body));
+    result.unwrap_or_else(|payload| match payload.downcast::<Death>() {
+        Ok(death) => Err(death.0),
+        Err(payload) => Err(format!("a kernel panicked: {}", panic_text(&*payload))),
+    })
 }
 
 impl Scratch {

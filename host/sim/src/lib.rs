@@ -1,85 +1,94 @@
 //! The simulator: a transport that runs hexloom's DSP half in this process, on threads of its own.
 //!
 //! Shared memory is memfd, mapped once for the host and a second time for the DSP side, so that addresses differ as they
-//! do on a device. The DSP side has a window of limited size with first-fit placement, its scratch can be filled with
-//! junk before every op, a DMA engine can stream weights, and it can be told to stall, to die or to answer garbage at a given batch and op.
+//! do on a device. A session is a DSP process with a window of limited size, first-fit placement and, if asked, a DMA
+//! engine. It can be told to stall, to die or to answer garbage at a given batch and op, any call can be made to fail
+//! ([`FaultPlan`]), and the machine can be made as harsh as a device and harsher ([`Harsh`]). Everything that is taken is
+//! counted ([`Counts`]).
 //!
 //! [`NullTransport`] answers every batch at once without computing, for measuring the host alone.
 
+mod calls;
+mod channel;
 mod connection;
 mod decode;
 mod dma;
+mod driver;
 mod dsp;
 mod fault;
+mod harsh;
 mod memory;
 mod null;
+mod options;
 mod platform;
+mod process;
 mod regions;
+mod shadow;
+mod tally;
 mod window;
 
 use std::sync::Arc;
 
-use hexloom::transport::{Connection, Core, HwInfo, SessionAt, SharedMemory, Transport, TransportError};
+use hexloom::transport::{Connection, Core, SessionAt, SharedMemory, Transport, TransportError};
 
+pub use calls::{Call, CallName};
 pub use dma::{DmaOptions, DoneCount};
-pub use fault::{FaultKind, FaultPlan, Garbage};
+pub use fault::{CallFault, FaultKind, FaultPlan, Garbage};
+pub use harsh::{Harsh, LateFree};
 pub use hexloom_dsp::KernelSet;
 pub use null::NullTransport;
+pub use options::SimOptions;
+pub use tally::Counts;
 
-/// What the simulated DSP is like.
-#[derive(Clone, Debug)]
-pub struct SimOptions {
-    /// Architecture number that every core has; decides the largest mapping and whether there are extended ones.
-    pub arch: u32,
-    /// Cores.
-    pub n_cores: u32,
-    /// Hardware threads of a core; 0 = those of this machine.
-    pub n_threads: u32,
-    /// Scratch (VTCM) bytes.
-    pub scratch_bytes: u64,
-    /// Bytes of the 32-bit window.
-    pub window_bytes: u64,
-    /// Vector kernels to run; `None` = the fastest that this processor has.
-    pub kernels: Option<KernelSet>,
-    /// Fill scratch with junk before every op.
-    pub junk_scratch: bool,
-    /// The DMA engine that brings weights into scratch; `None` = kernels read them where they lie, which costs a PC less.
-    pub dma: Option<DmaOptions>,
-    /// What goes wrong, and when. Shared by all sessions of the transport; each entry happens once.
-    pub faults: FaultPlan,
-}
-
-impl Default for SimOptions {
-    fn default() -> Self {
-        Self {
-            arch: 73,
-            n_cores: 4,
-            n_threads: 0,
-            scratch_bytes: 8 << 20,
-            window_bytes: hexloom_abi::limits::WINDOW_BYTES_DEFAULT,
-            kernels: None,
-            junk_scratch: false,
-            dma: None,
-            faults: FaultPlan::default(),
-        }
-    }
-}
+use connection::SimConnection;
+use driver::Driver;
 
 /// The simulator as a transport.
-#[derive(Debug, Default)]
 pub struct SimTransport {
-    options: SimOptions,
+    driver: Arc<Driver>,
 }
 
 impl SimTransport {
     /// A simulator with the given hardware.
     pub fn new(options: SimOptions) -> Self {
-        Self { options }
+        Self {
+            driver: Arc::new(Driver::new(options)),
+        }
     }
 
     /// The kernels that its sessions run, unless they ask for the references.
     pub fn kernels(&self) -> KernelSet {
-        self.options.kernels_in_use()
+        self.driver.options.kernels_in_use()
+    }
+
+    /// What its sessions and allocations hold now.
+    pub fn counts(&self) -> Counts {
+        self.driver.tally.counts()
+    }
+
+    /// Calls until now, those of the DSP side to its system among them. Numbers for [`FaultPlan::fail_call`].
+    pub fn n_calls(&self) -> u64 {
+        self.driver.calls.n()
+    }
+
+    /// Begins an empty log of calls, or ends it.
+    pub fn log_calls(&self, keep: bool) {
+        self.driver.calls.keep_log(keep);
+    }
+
+    /// The calls since the log began, in the order in which they began; empty without a log.
+    pub fn calls(&self) -> Vec<Call> {
+        self.driver.calls.log()
+    }
+
+    /// Rules that were broken without any call having failed: descriptors closed while a session had them mapped.
+    pub fn breaches(&self) -> Vec<String> {
+        self.driver.breaches()
+    }
+
+    /// Ends every DSP process, as a restart of the whole DSP does.
+    pub fn restart(&self) {
+        self.driver.restart("the simulated DSP restarted");
     }
 }
 
@@ -89,50 +98,27 @@ impl Transport for SimTransport {
     }
 
     fn alloc(&self, bytes: u64) -> Result<SharedMemory, TransportError> {
-        hexloom::transport::memfd::alloc(bytes)
+        self.driver.alloc(bytes)
     }
 
     fn cores(&self) -> Result<Vec<Core>, TransportError> {
-        let cores = (0..self.options.n_cores).map(|number| Core {
-            number,
-            name: format!("sim{number}"),
-            arch: self.options.arch,
-        });
-        Ok(cores.collect())
+        self.driver.cores()
     }
 
     fn open(&self, at: SessionAt) -> Result<Arc<dyn Connection>, TransportError> {
-        if at.core >= self.options.n_cores {
-            return Err(TransportError::Call {
-                call: "open",
-                reason: format!(
-                    "there is no core {}; the simulator has {}",
-                    at.core, self.options.n_cores
-                ),
-                code: 0,
-            });
-        }
-        Ok(Arc::new(connection::SimConnection::new(self.options.clone())))
+        let process = self.driver.open(at)?;
+        Ok(Arc::new(SimConnection::new(Arc::clone(&self.driver), process)))
     }
 }
 
-impl SimOptions {
-    /// The kernels asked for, otherwise the fastest that this processor has.
-    fn kernels_in_use(&self) -> KernelSet {
-        self.kernels.unwrap_or_else(KernelSet::best)
+impl Default for SimTransport {
+    fn default() -> Self {
+        Self::new(SimOptions::default())
     }
+}
 
-    fn hw_info(&self) -> HwInfo {
-        let n_threads = match self.n_threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-            n => n,
-        };
-        HwInfo {
-            arch: self.arch,
-            n_threads: n_threads.min(hexloom_abi::limits::MAX_THREADS),
-            n_hmx: 0,
-            scratch_bytes: self.scratch_bytes,
-            window_bytes: self.window_bytes,
-        }
+impl std::fmt::Debug for SimTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimTransport({:?})", self.counts())
     }
 }

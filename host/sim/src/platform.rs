@@ -1,44 +1,37 @@
-//! The PC as a [`Platform`]: mappings of shared descriptors, a coherent cache, futex waits, the monotonic clock.
+//! The PC as a [`Platform`]: mappings of shared descriptors, caches as harsh as asked, futex waits, the monotonic clock.
 
-use std::collections::HashMap;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use hexloom::transport::TransportError;
+use hexloom::transport::{TransportError, aee};
+use hexloom_abi::limits::{has_extended_mappings, map_bytes_max};
 use hexloom_abi::{BufferDesc, Status};
 use hexloom_dsp::Platform;
 use hexloom_dsp::dma::Engine;
 use hexloom_dsp::dma::ring::RingEngine;
-use hexloom_dsp::platform::Mapped;
+use hexloom_dsp::platform::{Base, DeviceAddress, Mapped};
 use rustix::thread::futex;
 
-use crate::SimOptions;
+use crate::calls::CallName;
 use crate::dma::SimDma;
-use crate::fault::{FaultKind, FaultPlan};
+use crate::fault::FaultKind;
 use crate::memory::DspMapping;
+use crate::process::Process;
 use crate::regions::Regions;
-use crate::window::Window;
-
-/// What the kernel driver knows of a session's memory: descriptors by number, with their sizes.
-pub(crate) type KnownMemory = Arc<Mutex<HashMap<u32, (Arc<OwnedFd>, u64)>>>;
 
 /// The simulated machine under one session.
 pub(crate) struct SimPlatform {
-    known: KnownMemory,
-    window: Mutex<Window>,
+    process: Arc<Process>,
     regions: Arc<Regions>,
     dma: Option<RingEngine<SimDma>>,
     start: Instant,
-    faults: FaultPlan,
     scratch: ScratchMemory,
-    junk: bool,
+    /// Address and bytes of the pinned buffer.
+    pinned: (u64, u64),
     /// Batch and op being run, for faults.
     seq: AtomicU64,
     op_idx: AtomicU32,
-    /// Ends stalls.
-    pub(crate) stopping: AtomicBool,
 }
 
 /// Where a session's scratch memory lies.
@@ -51,31 +44,38 @@ pub(crate) struct ScratchMemory {
 pub(crate) struct Death(pub(crate) String);
 
 impl SimPlatform {
+    /// The machine of a process that uses the pinned buffer `pinned_fd`, at least `pinned_bytes` long.
     pub(crate) fn new(
-        known: KnownMemory,
-        options: &SimOptions,
+        process: Arc<Process>,
         scratch: ScratchMemory,
+        (pinned_fd, pinned_bytes): (u32, u64),
     ) -> Result<Self, TransportError> {
+        let options = &process.options;
         let regions = Arc::new(Regions::new(scratch.address as u64, scratch.bytes as u64));
+        let grant = process.grant_pinned(pinned_fd, pinned_bytes).ok_or_else(|| {
+            let what = format!("the pinned buffer, fd {pinned_fd} of {pinned_bytes} bytes, is not mapped at once");
+            aee::failed("start", aee::ENOSUCHMAP, what)
+        })?;
+        let mapping = DspMapping::new(grant, options.harsh.incoherent)?;
+        let pinned = (mapping.address(), mapping.bytes());
+        regions.insert(mapping);
         let engine = |options| SimDma::new(options, Arc::clone(&regions)).map(RingEngine::new);
-        let dma = options.dma.clone().map(engine).transpose();
+        let dma = options.dma_in_use().map(engine).transpose();
         Ok(Self {
-            known,
-            window: Mutex::new(Window::new(options.window_bytes)),
-            dma: dma.map_err(|error| TransportError::Call {
-                call: "thread",
-                reason: error.to_string(),
-                code: error.raw_os_error().unwrap_or(0),
-            })?,
+            dma: dma.map_err(|error| thread_error(&error))?,
+            process,
             regions,
             start: Instant::now(),
-            faults: options.faults.clone(),
             scratch,
-            junk: options.junk_scratch,
+            pinned,
             seq: AtomicU64::new(0),
             op_idx: AtomicU32::new(0),
-            stopping: AtomicBool::new(false),
         })
+    }
+
+    /// Address and bytes of the pinned buffer.
+    pub(crate) fn pinned(&self) -> (u64, u64) {
+        self.pinned
     }
 
     /// Ends the DMA engine, so that scratch memory and mappings can go.
@@ -83,6 +83,11 @@ impl SimPlatform {
         if let Some(dma) = &self.dma {
             dma.hardware().stop();
         }
+    }
+
+    /// Ends every mapping, also those that could not be unmapped, as the end of a process does. Nothing may use one.
+    pub(crate) fn release(&self) {
+        self.regions.clear();
     }
 
     /// Tells which batch runs next.
@@ -94,32 +99,56 @@ impl SimPlatform {
 
 impl Platform for SimPlatform {
     fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status> {
-        let (fd, bytes) = lock(&self.known).get(&buffer.fd).cloned().ok_or(Status::MapFailed)?;
-        if buffer.bytes > bytes {
+        if !self.process.enter_on_dsp(CallName::DspMap, buffer.fd) {
             return Err(Status::MapFailed);
         }
-        let place = lock(&self.window).place(buffer.bytes).ok_or(Status::MapFailed)?;
-        let Ok(mapping) = DspMapping::new(&fd, buffer.bytes) else {
-            lock(&self.window).free(place);
-            return Err(Status::MapFailed);
+        let grant = self.process.grant(buffer)?;
+        let mapping = DspMapping::new(grant, self.process.options.harsh.incoherent);
+        let mapping = mapping.map_err(|_| Status::MapFailed)?;
+        let mapped = match mapping.is_extended() {
+            true => Mapped::extended(DeviceAddress::new(mapping.device_address()), mapping.bytes()),
+            false => Mapped::window(mapping.address(), mapping.bytes()),
         };
-        let mapped = Mapped {
-            address: mapping.address(),
-            bytes: mapping.bytes(),
-        };
-        self.regions.insert(mapping, place);
+        self.regions.insert(mapping);
         Ok(mapped)
     }
 
-    fn unmap(&self, _fd: u32, mapped: Mapped) {
-        if let Some(place) = self.regions.remove(mapped.address) {
-            lock(&self.window).free(place);
+    fn unmap(&self, fd: u32, mapped: Mapped) {
+        if self.process.enter_on_dsp(CallName::DspUnmap, fd) {
+            self.regions.remove(match mapped.base {
+                Base::Window(address) => address,
+                Base::Extended(address) => address.source(),
+            });
         }
     }
 
-    fn clean(&self, _address: u64, _bytes: u64) {}
+    fn settle(&self, timeout_us: u32) -> bool {
+        self.process.settle(Duration::from_micros(timeout_us.into()))
+    }
 
-    fn invalidate(&self, _address: u64, _bytes: u64) {}
+    fn window_place(&self, address: u64) -> u64 {
+        self.regions.to_device(address).unwrap_or(address)
+    }
+
+    fn map_bytes_max(&self) -> u64 {
+        map_bytes_max(self.process.options.arch)
+    }
+
+    fn has_extended(&self) -> bool {
+        has_extended_mappings(self.process.options.arch)
+    }
+
+    fn clean(&self, address: u64, bytes: u64) {
+        if self.process.options.harsh.incoherent {
+            self.regions.clean(address, bytes);
+        }
+    }
+
+    fn invalidate(&self, address: u64, bytes: u64) {
+        if self.process.options.harsh.incoherent {
+            self.regions.invalidate(address, bytes);
+        }
+    }
 
     fn cycles(&self) -> u64 {
         self.nanos()
@@ -146,19 +175,26 @@ impl Platform for SimPlatform {
         let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
+    /// Between two looks at a fence; whoever waits does not outlast the process.
+    fn relax(&self) {
+        if self.process.is_stopping() {
+            die("stopped while it waited for another session".to_owned());
+        }
+        std::thread::yield_now();
+    }
+
     fn disturb_scratch(&self, bytes: usize) {
         let (seq, op_idx) = (
             self.seq.load(Ordering::Relaxed),
             self.op_idx.fetch_add(1, Ordering::Relaxed),
         );
-        match self.faults.at_op(seq, op_idx) {
+        let (options, dice) = (&self.process.options, &self.process.dice);
+        if self.process.is_killed() {
+            die("ended by somebody else".to_owned());
+        }
+        match options.faults.at_op(seq, op_idx) {
             Some(FaultKind::Die) => die(format!("the simulated DSP died in batch {seq}, op {op_idx}")),
-            Some(FaultKind::Stall) => {
-                while !self.stopping.load(Ordering::Acquire) {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
-                die("stopped while stalled".to_owned());
-            }
+            Some(FaultKind::Stall) => self.process.stall(),
             Some(FaultKind::DmaStall) => {
                 if let Some(dma) = &self.dma {
                     dma.hardware().stall();
@@ -166,7 +202,11 @@ impl Platform for SimPlatform {
             }
             Some(FaultKind::Reply(_)) | None => {}
         }
-        if self.junk {
+        options.harsh.pause(dice);
+        if options.harsh.incoherent {
+            self.regions.evict(options.harsh.evictions, dice);
+        }
+        if options.junk_scratch {
             let bytes = bytes.min(self.scratch.bytes);
             // SAFETY: the scratch memory belongs to this session's main thread, which calls this between two ops, and these
             // bytes are no stream's; its owner outlives the session.
@@ -175,8 +215,17 @@ impl Platform for SimPlatform {
     }
 }
 
-fn die(why: String) -> ! {
+/// Ends the simulated DSP process, whose main thread this is.
+pub(crate) fn die(why: String) -> ! {
     std::panic::resume_unwind(Box::new(Death(why)))
+}
+
+pub(crate) fn thread_error(error: &std::io::Error) -> TransportError {
+    TransportError::Call {
+        call: "thread",
+        reason: error.to_string(),
+        code: error.raw_os_error().unwrap_or(0),
+    }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use hexloom_abi::descriptor::TENSOR_TILED;
+use hexloom_abi::descriptor::{TENSOR_TILED, TENSOR_WEIGHT};
 use hexloom_abi::layout::{BlockCounts, BlockLayout};
 use hexloom_abi::message::{REQUEST_PROFILE, REQUEST_TRACE};
 use hexloom_abi::{BatchRequest, BufferDesc, OpDesc, TensorDesc};
@@ -19,6 +19,8 @@ pub(crate) struct Encoded {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) names: Vec<String>,
     pub(crate) ops: Vec<OpDesc>,
+    /// Batches to the next that uses each buffer; empty = unknown.
+    pub(crate) next_uses: Vec<u32>,
     tensors: Vec<TensorDesc>,
     patchable: HashMap<u32, u16>,
     counts: BlockCounts,
@@ -54,6 +56,7 @@ impl Encoded {
             buffers: order.iter().map(|&idx| batch.buffers[idx].clone()).collect(),
             names: batch.names,
             ops: batch.ops,
+            next_uses: Vec::new(),
             tensors,
             patchable: batch.patchable,
             counts,
@@ -63,7 +66,12 @@ impl Encoded {
 
     /// Writes the host's part of the block.
     pub(crate) fn write_to(&self, slot: &mut Slot) {
-        let descs: Vec<BufferDesc> = self.buffers.iter().map(Buffer::desc).collect();
+        let next_uses = self.next_uses.iter().copied().chain(std::iter::repeat(0));
+        let descs = self.buffers.iter().zip(next_uses).map(|(buffer, next_use)| BufferDesc {
+            next_use,
+            ..buffer.desc()
+        });
+        let descs: Vec<BufferDesc> = descs.collect();
         slot.write(0, descs.as_bytes());
         slot.write(self.layout.tensors_offset, self.tensors.as_bytes());
         slot.write(self.layout.ops_offset, self.ops.as_bytes());
@@ -108,8 +116,26 @@ impl Encoded {
         self.patchable.get(&id).copied().map(usize::from)
     }
 
-    /// Replaces one tensor descriptor, here and in the slot.
-    pub(crate) fn patch(&mut self, slot: &mut Slot, idx: usize, tensor: &TensorRef) {
+    /// Whether weights lie in a buffer.
+    pub(crate) fn has_weights(&self, buffer_idx: u16) -> bool {
+        let mut inside = self.tensors.iter().filter(|tensor| tensor.buffer_idx == buffer_idx);
+        inside.any(|tensor| tensor.flags & TENSOR_WEIGHT != 0)
+    }
+
+    /// Replaces one parameter of an op, here alone.
+    pub(crate) fn set_param(&mut self, op_idx: usize, param: usize, value: u32) {
+        self.ops[op_idx].params[param] = value;
+    }
+
+    /// Writes one parameter of an op into the slot alone: one that is new on every run.
+    pub(crate) fn write_param(&self, slot: &mut Slot, op_idx: usize, param: usize, value: u32) {
+        let op = self.layout.ops_offset + (op_idx * size_of::<OpDesc>()) as u64;
+        let at = std::mem::offset_of!(OpDesc, params) + param * size_of::<u32>();
+        slot.write(op + at as u64, &value.to_le_bytes());
+    }
+
+    /// Replaces one tensor descriptor, here and in the slots.
+    pub(crate) fn patch(&mut self, slots: &mut [Slot], idx: usize, tensor: &TensorRef) {
         let buffer_idx = self.tensors[idx].buffer_idx;
         let desc = TensorDesc {
             buffer_idx,
@@ -117,7 +143,9 @@ impl Encoded {
         };
         self.tensors[idx] = desc;
         let offset = self.layout.tensors_offset + (idx * size_of::<TensorDesc>()) as u64;
-        slot.write(offset, desc.as_bytes());
+        for slot in slots {
+            slot.write(offset, desc.as_bytes());
+        }
     }
 }
 

@@ -54,6 +54,8 @@ pub struct BatchLimits {
     pub n_tensors: usize,
     /// Bytes of buffers mapped together.
     pub mapped_bytes: u64,
+    /// fd of the session's own pinned buffer, which takes nothing of that.
+    pub pinned_fd: Option<u32>,
 }
 
 /// What a batch has no room for.
@@ -116,6 +118,9 @@ impl Batch {
         self.fits(op, limits)?;
         let mut desc = OpDesc::new(op.opcode.into());
         desc.params = op.params;
+        for tensor in op.operands() {
+            self.add_buffer(&tensor.buffer, limits);
+        }
         for (to, from) in desc.srcs.iter_mut().zip(&op.srcs) {
             *to = from.as_ref().map_or(NO_TENSOR, |tensor| self.tensor_idx(tensor));
         }
@@ -132,17 +137,17 @@ impl Batch {
         within("operands", op.srcs.len() as u64, MAX_SRCS as u64)?;
         within("destinations", op.dsts.len() as u64, MAX_DSTS as u64)?;
         // An upper bound: tensors of this op that are known already are counted again.
-        let operands = op.srcs.iter().flatten().chain(&op.dsts);
-        let n_tensors = self.tensors.len() + operands.clone().count();
+        let n_tensors = self.tensors.len() + op.operands().count();
         within("tensors", n_tensors as u64, limits.n_tensors as u64)?;
-        let mut fresh: Vec<&Buffer> = operands
+        let mut fresh: Vec<&Buffer> = op
+            .operands()
             .map(|tensor| &tensor.buffer)
             .filter(|buffer| !self.buffers.iter().any(|known| known.fd() == buffer.fd()))
             .collect();
         fresh.sort_by_key(|buffer| buffer.fd());
         fresh.dedup_by_key(|buffer| buffer.fd());
         within("buffers", (self.buffers.len() + fresh.len()) as u64, MAX_BUFFERS.into())?;
-        let bytes: u64 = fresh.iter().map(|buffer| buffer.memory().bytes()).sum();
+        let bytes: u64 = fresh.iter().map(|buffer| limits.bytes_of(buffer)).sum();
         within(
             "mapped bytes",
             self.mapped_bytes.saturating_add(bytes),
@@ -173,18 +178,36 @@ impl Batch {
         idx
     }
 
-    fn buffer_idx(&mut self, buffer: &Buffer) -> u16 {
-        let known = self.buffers.iter().position(|known| known.fd() == buffer.fd());
-        let idx = known.unwrap_or_else(|| {
-            self.mapped_bytes += buffer.memory().bytes();
+    fn add_buffer(&mut self, buffer: &Buffer, limits: &BatchLimits) {
+        if !self.buffers.iter().any(|known| known.fd() == buffer.fd()) {
+            self.mapped_bytes += limits.bytes_of(buffer);
             self.buffers.push(buffer.clone());
-            self.buffers.len() - 1
-        });
-        idx as u16
+        }
+    }
+
+    /// Number of a buffer that was added before.
+    fn buffer_idx(&self, buffer: &Buffer) -> u16 {
+        let known = self.buffers.iter().position(|known| known.fd() == buffer.fd());
+        known.unwrap_or(0) as u16
+    }
+}
+
+impl BatchLimits {
+    /// Bytes that a buffer takes of those that can be mapped together.
+    pub(crate) fn bytes_of(&self, buffer: &Buffer) -> u64 {
+        match self.pinned_fd == Some(buffer.fd()) {
+            true => 0,
+            false => buffer.window_bytes(),
+        }
     }
 }
 
 impl OpRecord {
+    /// Everything that it reads or writes.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &TensorRef> {
+        self.srcs.iter().flatten().chain(&self.dsts)
+    }
+
     /// The op as the support rules see it.
     pub fn op(&self) -> Op {
         let mut op = Op {

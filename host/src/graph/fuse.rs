@@ -5,9 +5,9 @@
 //! - up to four `MUL_MAT` of weights of one type over one activation -> `MUL_MAT_NX` at the place of the first.
 //!
 //! A result that vanishes must have exactly one reader and not be an output. Tensors that some node writes into through
-//! `SET_ROWS` or `CPY` are left alone, because moving a reader across such a write would change what it reads. Where
-//! somebody else has planned the memory, places are used again within a graph: a node moves only across nodes that touch
-//! none of its bytes.
+//! `SET_ROWS`, `CPY` or from another session are left alone, because moving a reader across such a write would change what it
+//! reads. Where somebody else has planned the memory, places are used again within a graph: a node moves only across nodes
+//! that touch none of its bytes.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use hexloom_abi::inplace::can_inplace;
 use hexloom_abi::limits::{MAX_NX, MAX_PARAMS};
 use hexloom_abi::{Opcode, support};
 
-use super::{Graph, Node, Role, Storage, TensorId};
+use super::{Graph, Node, Role, Storage, Tensor, TensorId};
 
 impl Graph {
     /// Fuses what can be fused; outputs and inputs keep their identities.
@@ -103,6 +103,7 @@ impl Graph {
                 params: [0; MAX_PARAMS],
                 srcs: weights.chain([Some(x)]).collect(),
                 dsts: members.iter().map(|node| node.dsts[0]).collect(),
+                sync: None,
             });
         }
     }
@@ -169,13 +170,19 @@ impl Facts {
         for id in graph.nodes.iter().flat_map(|node| node.srcs.iter().flatten()) {
             readers[id.0 as usize] += 1;
         }
-        let creates = |node: &&Node| !matches!(node.opcode, Opcode::SetRows | Opcode::Cpy);
+        let creates = |node: &&Node| !matches!(node.opcode, Opcode::SetRows | Opcode::Cpy) && node.sync.is_none();
         let writers = graph.nodes.iter().filter(|node| !creates(node));
-        let written = writers.flat_map(|node| node.dsts.iter().map(|&id| graph.root(id).0));
-        Self {
-            readers,
-            written: written.collect(),
+        let mut written: HashSet<TensorId> = writers
+            .flat_map(|node| node.dsts.iter().map(|&id| graph.root(id).0))
+            .collect();
+        if graph.nodes.iter().any(|node| node.sync.is_some()) {
+            // Other sessions write into what is placed, between two fences.
+            let shared =
+                |tensor: &Tensor| matches!(tensor.storage, Storage::Placed { .. }) && tensor.role != Role::Weight;
+            let ids = (0..).map(TensorId).zip(&graph.tensors);
+            written.extend(ids.filter(|(_, tensor)| shared(tensor)).map(|(id, _)| id));
         }
+        Self { readers, written }
     }
 
     /// Whether a node may run later than where it stands.
@@ -205,6 +212,7 @@ fn norm_mul(norm: &Node, mul: &Node, weight: TensorId) -> Node {
         params: norm.params,
         srcs: vec![norm.srcs[0], Some(weight)],
         dsts: mul.dsts.clone(),
+        sync: None,
     }
 }
 
@@ -215,5 +223,6 @@ fn mul_mat_add(product: &Node, add: &Node, addend: TensorId) -> Node {
         params: product.params,
         srcs: vec![product.srcs[0], product.srcs[1], Some(addend)],
         dsts: add.dsts.clone(),
+        sync: None,
     }
 }

@@ -6,6 +6,7 @@
 
 mod build;
 mod fuse;
+mod sync;
 
 use std::ops::Range;
 
@@ -16,8 +17,11 @@ use hexloom_abi::{DType, Opcode, support};
 
 use crate::error::{GraphError, refusal_text};
 use crate::memory::Buffer;
+use crate::session::Event;
 
 pub use build::{AttentionParams, RopeParams};
+pub use sync::Reduction;
+pub(crate) use sync::{Sync, slots_shape};
 
 /// A tensor of one graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -48,6 +52,8 @@ pub(crate) enum Storage {
     Placed { buffer: Buffer, offset: u64 },
     /// Bytes of another tensor.
     View { of: TensorId, offset: u64 },
+    /// The fence slot of an event.
+    Fence(Event),
 }
 
 /// What a tensor is to the graph's user.
@@ -70,6 +76,8 @@ pub(crate) struct Node {
     pub(crate) params: [u32; MAX_PARAMS],
     pub(crate) srcs: Vec<Option<TensorId>>,
     pub(crate) dsts: Vec<TensorId>,
+    /// Where the numbers of each run come from, for ops that order sessions.
+    pub(crate) sync: Option<Sync>,
 }
 
 impl Graph {
@@ -202,16 +210,29 @@ impl Graph {
         srcs: Vec<Option<TensorId>>,
         dsts: Vec<TensorId>,
     ) -> Result<(), GraphError> {
+        self.checked_node(name, opcode, params, (srcs, dsts), None)
+    }
+
+    /// Adds a node that reads and writes `operands`, after checking that a kernel takes it.
+    fn checked_node(
+        &mut self,
+        name: &str,
+        opcode: Opcode,
+        params: [u32; MAX_PARAMS],
+        (srcs, dsts): (Vec<Option<TensorId>>, Vec<TensorId>),
+        sync: Option<Sync>,
+    ) -> Result<(), GraphError> {
         let node = Node {
             name: name.to_owned(),
             opcode,
             params,
             srcs,
             dsts,
+            sync,
         };
         support::check(&self.node_op(&node)).map_err(|refusal| GraphError::Unsupported {
-            op: opcode,
-            name: name.to_owned(),
+            op: node.opcode,
+            name: node.name.clone(),
             what: format!("{}; {}", refusal_text(&refusal), self.operand_text(&node)),
         })?;
         self.nodes.push(node);

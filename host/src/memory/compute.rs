@@ -80,7 +80,7 @@ pub(crate) fn planning_graph(graph: &Graph) -> Result<plan::Graph, PlanError> {
     for (tensor, used) in graph.tensors.iter().zip(used) {
         let view_of = match tensor.storage {
             Storage::View { of, offset } => Some((plan::TensorId(of.0), offset)),
-            Storage::Computed | Storage::Placed { .. } => None,
+            Storage::Computed | Storage::Placed { .. } | Storage::Fence(_) => None,
         };
         view.add_tensor(TensorSpec {
             name: &tensor.name,
@@ -128,7 +128,7 @@ fn used(graph: &Graph) -> Vec<bool> {
 /// Inputs keep their contents between runs, so they are kept to the end like outputs.
 fn flags(storage: &Storage, role: Role) -> Flags {
     match (storage, role) {
-        (Storage::Placed { .. }, _) => Flags::EXTERNAL,
+        (Storage::Placed { .. } | Storage::Fence(_), _) => Flags::EXTERNAL,
         (_, Role::Input) => Flags::INPUT | Flags::OUTPUT,
         (_, Role::Output) => Flags::OUTPUT,
         (_, Role::Inner | Role::Weight) => Flags::NONE,

@@ -2,10 +2,12 @@
 //!
 //! Pure functions of a [`Graph`] and [`Limits`]: no memory is touched, nothing else of this crate is known.
 //! [`plan_compute`] is the way in; [`OnlinePlanner`] is the allocator in graph order that ggml has,
-//! [`Planner`] the offline one that packs with all lifetimes known, [`validate()`] checks any plan.
+//! [`Planner`] the offline one that packs with all lifetimes known, [`validate()`] checks any plan. Tensors that live as
+//! long as a model are packed by [`buffers`], for a modelled [`window`]; [`residency`] serves models that are larger than it.
 
 #![forbid(unsafe_code)]
 
+pub mod buffers;
 mod dynamic;
 mod error;
 mod graph;
@@ -16,10 +18,12 @@ mod offline;
 mod online;
 mod peak;
 mod problem;
+pub mod residency;
 mod result;
 pub mod svg;
 pub mod text;
 mod validate;
+pub mod window;
 
 pub use dynamic::{Address, DynamicAllocator, NoRoom};
 pub use error::{GraphChange, PlanError};

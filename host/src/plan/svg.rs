@@ -100,7 +100,7 @@ pub fn draw(problem: &Problem, packing: &Packing, capacity: Option<u64>) -> Stri
 }
 
 /// Bytes in the unit that gives the fewest digits.
-fn short(bytes: u64) -> String {
+pub(super) fn short(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
@@ -109,7 +109,7 @@ fn short(bytes: u64) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

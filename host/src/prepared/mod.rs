@@ -5,11 +5,13 @@
 //! and a batch holds up to 16 buffers, `batch_ops` ops and `batch_tensors` tensors; beyond that
 //! [`crate::SubmitError::NoSlot`] says who owns them.
 //!
-//! `run.rs` sends and waits, `patch.rs` changes what a run sees. While a run is in flight, [`InFlight`] borrows the
+//! `bind.rs` encodes for a connection, `run.rs` sends and waits, `patch.rs` changes what a run sees. While a run is in flight, [`InFlight`] borrows the
 //! graph, so its slots cannot be patched and its outputs cannot be read: the type system keeps host and DSP out of each
 //! other's bytes.
 
+mod bind;
 mod patch;
+mod residency;
 mod run;
 mod trace;
 
@@ -17,15 +19,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hexloom_abi::Opcode;
-use hexloom_abi::descriptor::TENSOR_WEIGHT;
+use hexloom_abi::descriptor::{TENSOR_FENCE, TENSOR_WEIGHT};
 use hexloom_abi::limits::PMU_COUNTERS;
 use hexloom_abi::op::Shape;
 
-use crate::batch::{Batch, BatchLimits, Encoded, OpRecord, TensorRef};
-use crate::error::{GraphError, MapError, SubmitError, refusal_text};
+use crate::batch::{Encoded, TensorRef};
+use crate::error::{GraphError, MapError, SubmitError};
 use crate::graph::{Graph, Role, Storage, TensorId};
 use crate::memory::{Buffer, compute};
-use crate::session::{Link, Session, Slot, Ticket};
+use crate::session::{Links, Session, Slot, Ticket};
+
+use bind::SyncOp;
 
 pub use run::InFlight;
 pub use trace::{Activity, BatchTrace, Interval, ThreadTrace};
@@ -38,10 +42,12 @@ pub struct PreparedGraph {
     places: Vec<TensorRef>,
     batches: Vec<PreparedBatch>,
     epoch: u64,
-    /// Batches of the run in flight, with room for all of them, and the connection that they were sent on.
-    tickets: Vec<Ticket>,
-    sent_on: Option<Arc<Link>>,
+    syncs: Vec<SyncOp>,
+    /// What is in flight, with room for every batch on every connection, and the connections that it was sent on.
+    sent: Vec<Sent>,
+    sent_on: Option<Arc<Links>>,
     compute_bytes: u64,
+    n_maps: u32,
     profile: bool,
     costs: Vec<OpCost>,
     /// When each batch of a traced run was handed over.
@@ -50,8 +56,17 @@ pub struct PreparedGraph {
 }
 
 struct PreparedBatch {
-    slot: Slot,
+    /// One on each connection, the leader's first.
+    slots: Vec<Slot>,
     encoded: Encoded,
+}
+
+/// A batch on its way to one connection.
+#[derive(Clone, Copy)]
+struct Sent {
+    batch_idx: usize,
+    link_idx: usize,
+    ticket: Ticket,
 }
 
 /// What one op cost in the last profiled run.
@@ -75,7 +90,7 @@ pub struct OpCost {
 
 impl PreparedGraph {
     pub(crate) fn new(session: &Session, name: &str, mut graph: Graph) -> Result<Self, SubmitError> {
-        let link = session.link()?;
+        let links = session.links()?;
         graph.fuse();
         let layout = compute::plan(&graph, session.options().buffer_bytes_max)?;
         let chunks = layout
@@ -86,28 +101,24 @@ impl PreparedGraph {
         let chunks: Vec<Buffer> = chunks
             .map(|(idx, &bytes)| session.alloc(&format!("{name} compute {idx}"), bytes))
             .collect::<Result<_, _>>()?;
-        let places = places(&graph, &layout, &chunks);
         let mut prepared = Self {
             session: session.clone(),
             name: name.to_owned(),
-            places,
+            places: places(&graph, &layout, &chunks)?,
             batches: Vec::new(),
-            epoch: link.epoch(),
-            tickets: Vec::new(),
+            epoch: links.epoch(),
+            syncs: Vec::new(),
+            sent: Vec::new(),
             sent_on: None,
             compute_bytes: layout.chunk_bytes.iter().sum(),
+            n_maps: 0,
             profile: false,
             costs: Vec::new(),
             pushes: Vec::new(),
             trace: Vec::new(),
             graph,
         };
-        let encoded = prepared.encode(&link)?;
-        let slots = link.take_slots(encoded.len())?;
-        let batches = slots.into_iter().zip(encoded);
-        prepared.batches = batches.map(|(slot, encoded)| PreparedBatch { slot, encoded }).collect();
-        prepared.tickets.reserve_exact(prepared.batches.len());
-        prepared.bind(&link)?;
+        prepared.bind(&links)?;
         Ok(prepared)
     }
 
@@ -134,7 +145,7 @@ impl PreparedGraph {
         let (root, _) = self.graph.root(id);
         let own = matches!(self.graph.tensor(root).storage, Storage::Computed);
         let shape = &tensor.shape;
-        if !self.tickets.is_empty() {
+        if !self.sent.is_empty() {
             return Err(GraphError::Tensor {
                 name: tensor.name.clone(),
                 what: "cannot be read in place while a run of the graph is in flight".to_owned(),
@@ -155,7 +166,7 @@ impl PreparedGraph {
         })?;
         // SAFETY: `range` has found the bytes inside the buffer; every bit pattern is an f32; offsets of computed tensors
         // are multiples of 128 in page-aligned memory. The compute buffer belongs to this graph alone, and the DSP writes
-        // it only during a run: none is in flight, as `tickets` is empty, and starting one borrows `self` mutably.
+        // it only during a run: none is in flight, as `sent` is empty, and starting one borrows `self` mutably.
         Ok(unsafe { std::slice::from_raw_parts(ptr.cast::<f32>(), len) })
     }
 
@@ -194,6 +205,11 @@ impl PreparedGraph {
         self.batches.len()
     }
 
+    /// Mappings that the DSPs made for the last run: 0 once everything that fits is mapped.
+    pub fn n_maps(&self) -> u32 {
+        self.n_maps
+    }
+
     /// Ops that one run executes, after fusion.
     pub fn n_ops(&self) -> usize {
         self.graph.nodes.len()
@@ -229,83 +245,36 @@ impl PreparedGraph {
             bytes,
         })
     }
-
-    /// Cuts the graph into batches at the limits of the wire.
-    fn encode(&self, link: &Link) -> Result<Vec<Encoded>, SubmitError> {
-        let options = self.session.options();
-        let limits = BatchLimits {
-            n_ops: options.batch_ops as usize,
-            n_tensors: options.batch_tensors as usize,
-            mapped_bytes: link.window_bytes(),
-        };
-        let mut done = Vec::new();
-        let mut batch = Batch::default();
-        for node in &self.graph.nodes {
-            let record = OpRecord {
-                name: node.name.clone(),
-                opcode: node.opcode,
-                params: node.params,
-                srcs: node
-                    .srcs
-                    .iter()
-                    .map(|src| src.map(|id| self.place(id).clone()))
-                    .collect(),
-                dsts: node.dsts.iter().map(|&id| self.place(id).clone()).collect(),
-            };
-            self.session
-                .supports(&record.op())
-                .map_err(|refusal| GraphError::Unsupported {
-                    op: node.opcode,
-                    name: node.name.clone(),
-                    what: format!("{}; {}", refusal_text(&refusal), self.graph.operand_text(node)),
-                })?;
-            if batch.push(&record, &limits).is_err() {
-                done.push(Encoded::new(std::mem::take(&mut batch)));
-                batch.push(&record, &limits).map_err(|full| SubmitError::OpTooLarge {
-                    op: node.name.clone(),
-                    what: full.what,
-                    needed: full.needed,
-                    limit: full.limit,
-                })?;
-            }
-        }
-        done.push(Encoded::new(batch));
-        done.retain(|encoded| !encoded.ops.is_empty());
-        Ok(done)
-    }
-
-    /// Maps the buffers and writes the blocks.
-    fn bind(&mut self, link: &Link) -> Result<(), SubmitError> {
-        for batch in &mut self.batches {
-            link.map(&batch.encoded.buffers)?;
-            batch.encoded.write_to(&mut batch.slot);
-        }
-        self.epoch = link.epoch();
-        Ok(())
-    }
 }
 
 /// Where each tensor's bytes are.
-fn places(graph: &Graph, layout: &compute::ComputeLayout, chunks: &[Buffer]) -> Vec<TensorRef> {
+fn places(graph: &Graph, layout: &compute::ComputeLayout, chunks: &[Buffer]) -> Result<Vec<TensorRef>, SubmitError> {
     let place = |id: u32| {
         let tensor = graph.tensor(TensorId(id));
         let (root, start) = graph.root(TensorId(id));
+        let mut flags = 0;
         let (buffer, offset) = match &graph.tensor(root).storage {
             Storage::Placed { buffer, offset } => (buffer.clone(), *offset),
+            Storage::Fence(event) => {
+                flags = TENSOR_FENCE;
+                event.place()?
+            }
             Storage::Computed | Storage::View { .. } => {
                 // A tensor without bytes has no place; any address will do.
                 let (chunk, offset) = layout.places[root.0 as usize].unwrap_or((0, 0));
                 (chunks[chunk].clone(), offset)
             }
         };
-        let constant = graph.tensor(root).role == Role::Weight;
-        TensorRef {
+        if graph.tensor(root).role == Role::Weight {
+            flags = TENSOR_WEIGHT;
+        }
+        Ok(TensorRef {
             buffer,
             offset: offset + start,
             shape: tensor.shape,
-            flags: if constant { TENSOR_WEIGHT } else { 0 },
+            flags,
             patchable: tensor.patchable.then_some(id),
-        }
+        })
     };
     (0..graph.tensors.len() as u32).map(place).collect()
 }

@@ -35,7 +35,7 @@ impl PreparedGraph {
             let place = &self.places[id.0 as usize];
             for batch in &mut self.batches {
                 if let Some(idx) = batch.encoded.patchable(id.0) {
-                    batch.encoded.patch(&mut batch.slot, idx, place);
+                    batch.encoded.patch(&mut batch.slots, idx, place);
                 }
             }
         }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use hexloom_abi::fence::GroupParams;
 use hexloom_abi::message::NO_OP;
 use hexloom_abi::{BatchProgress, BatchReply, OpProfile, Opcode, Status};
 
 use super::trace::{BatchTrace, read_threads};
-use super::{OpCost, PreparedBatch, PreparedGraph};
+use super::{OpCost, PreparedBatch, PreparedGraph, Sent};
 use crate::batch::TraceSize;
-use crate::error::{Fault, LostError, RunError, SubmitError, WaitError};
-use crate::session::Link;
+use crate::error::{Fault, LostError, RunError, WaitError};
+use crate::session::Links;
 use crate::transport::BlockRef;
 
 /// A run in flight. Dropping it waits for the DSP.
@@ -28,55 +29,71 @@ impl PreparedGraph {
     /// Sends the graph's batches. Allocates nothing once the graph is bound to the session's connection.
     pub fn start(&mut self) -> Result<InFlight<'_>, RunError> {
         self.settle();
-        let link = self.session.link()?;
-        if link.epoch() != self.epoch {
-            self.rebind(&link)?;
-        }
-        self.sent_on = Some(Arc::clone(&link));
-        let deadline = self.session.options().deadline;
-        let trace = self.trace_size();
+        let links = self.session.links()?;
+        self.rebind(&links)?;
+        self.write_numbers();
+        self.sent_on = Some(Arc::clone(&links));
         self.pushes.clear();
-        for idx in 0..self.batches.len() {
-            let batch = &self.batches[idx];
-            let request = batch.encoded.request(&batch.slot, self.profile, trace);
-            let block = BlockRef {
-                fd: link.pinned_fd(),
-                offset: batch.slot.offset(),
-                bytes: request.block_bytes.into(),
-            };
+        for batch_idx in 0..self.batches.len() {
             let start = self.is_traced().then(Instant::now);
-            match link.queue().submit(request, block, deadline) {
-                Ok(ticket) => {
-                    self.tickets.push(ticket);
-                    self.pushes.extend(start.map(|start| (start, Instant::now())));
-                }
-                Err(fault) => {
-                    // An earlier batch of this run may be the one that ended the session: it is asked first.
-                    self.finish()?;
-                    return Err(self.lost(&link, idx, 0, fault).into());
-                }
+            if let Err(fault) = self.send(&links, batch_idx) {
+                // An earlier batch of this run may be the one that ended the session: it is asked first.
+                self.finish()?;
+                return Err(self.lost(&links, batch_idx, 0, fault).into());
             }
+            self.pushes.extend(start.map(|start| (start, Instant::now())));
         }
         Ok(InFlight { graph: self })
     }
 
-    /// Moves to the slots of a re-opened session.
-    fn rebind(&mut self, link: &Link) -> Result<(), SubmitError> {
-        // They are this connection's already when an earlier attempt failed later on.
-        if !self.batches.iter().all(|batch| link.owns(&batch.slot)) {
-            let slots = link.take_slots(self.batches.len())?;
-            for (batch, slot) in self.batches.iter_mut().zip(slots) {
-                batch.slot = slot;
+    /// Writes the sequence numbers of this run.
+    fn write_numbers(&mut self) {
+        for op in &self.syncs {
+            let PreparedBatch { slots, encoded } = &mut self.batches[op.batch_idx];
+            for (param, value) in op.sync.next().into_iter().flatten() {
+                slots
+                    .iter_mut()
+                    .for_each(|slot| encoded.write_param(slot, op.op_idx, param, value));
             }
         }
-        self.bind(link)
+    }
+
+    /// Sends one batch to every connection, to the leader last. Members take the batches of a group in the same order.
+    fn send(&mut self, links: &Links, batch_idx: usize) -> Result<(), Fault> {
+        let trace = self.trace_size();
+        let deadline = self.session.options().deadline;
+        let PreparedBatch { slots, encoded } = &mut self.batches[batch_idx];
+        let group = links.next_in_group(encoded.names.len());
+        if let Some(group) = &group {
+            let base = GroupParams::BASE_SEQ_PARAM;
+            slots
+                .iter_mut()
+                .for_each(|slot| encoded.write_param(slot, 0, base, group.base_seq()));
+        }
+        for (link_idx, (link, slot)) in links.all().iter().zip(slots).enumerate().rev() {
+            let mut request = encoded.request(slot, self.profile, trace);
+            let before = self.sent.iter().rev().find(|sent| sent.link_idx == link_idx);
+            request.after = before.map_or(0, |sent| sent.ticket.seq as u32);
+            let block = BlockRef {
+                fd: link.pinned().fd(),
+                offset: slot.offset(),
+                bytes: request.block_bytes.into(),
+            };
+            let ticket = link.queue().submit(request, block, deadline)?;
+            self.sent.push(Sent {
+                batch_idx,
+                link_idx,
+                ticket,
+            });
+        }
+        Ok(())
     }
 
     /// Makes the session lost, naming the batch and, if the DSP told, the op.
-    fn lost(&self, link: &Link, batch_idx: usize, seq: u64, fault: Fault) -> LostError {
+    fn lost(&self, links: &Links, batch_idx: usize, seq: u64, fault: Fault) -> LostError {
         let batch = &self.batches[batch_idx];
         let mut bytes = [0; size_of::<BatchProgress>()];
-        batch.slot.read(batch.encoded.layout().progress_offset, &mut bytes);
+        batch.slots[0].read(batch.encoded.layout().progress_offset, &mut bytes);
         let progress = crate::session::record::<BatchProgress>(&bytes).filter(|progress| progress.seq == seq);
         let op = progress.and_then(|progress| {
             let name = batch.encoded.names.get(progress.op_idx as usize)?;
@@ -94,7 +111,7 @@ impl PreparedGraph {
             op,
             fault,
         };
-        self.session.lose(link, lost)
+        self.session.lose(links, lost)
     }
 
     fn failed(&self, batch_idx: usize, reply: &BatchReply, status: Status) -> WaitError {
@@ -109,7 +126,9 @@ impl PreparedGraph {
                 )
             }
             _ => match encoded.buffers.get(reply.detail as usize) {
-                Some(buffer) if matches!(status, Status::MapFailed | Status::WindowFull) => format!("{buffer:?}"),
+                Some(buffer) if matches!(status, Status::MapFailed | Status::WindowFull | Status::NoExtended) => {
+                    format!("{buffer:?}")
+                }
                 _ => format!("the message (detail {:#x})", reply.detail),
             },
         };
@@ -123,37 +142,50 @@ impl PreparedGraph {
 
     /// Waits for every batch of the run in flight, if there is one.
     fn finish(&mut self) -> Result<(), RunError> {
-        let Some(link) = self.sent_on.take() else {
+        let Some(links) = self.sent_on.take() else {
             return Ok(());
         };
         let deadline = self.session.options().deadline;
-        let mut result = Ok(());
+        let mut failure: Option<(usize, BatchReply, Status)> = None;
         self.costs.clear();
         self.trace.clear();
-        for idx in 0..self.tickets.len() {
-            let ticket = self.tickets[idx];
+        self.n_maps = 0;
+        for idx in 0..self.sent.len() {
+            let Sent {
+                batch_idx,
+                link_idx,
+                ticket,
+            } = self.sent[idx];
             let start = self.is_traced().then(Instant::now);
-            match link.queue().wait(ticket, deadline) {
-                Ok(reply) => {
-                    if let Some(start) = start {
-                        self.read_trace(idx, (start, Instant::now()), &reply);
-                    }
-                    let status = Status::try_from(reply.status).unwrap_or(Status::Invalid);
-                    if status != Status::Ok && result.is_ok() {
-                        result = Err(self.failed(idx, &reply, status).into());
-                    }
-                    if self.profile {
-                        self.read_costs(idx);
-                    }
-                }
+            let reply = match links.all()[link_idx].queue().wait(ticket, deadline) {
+                Ok(reply) => reply,
                 Err(fault) => {
-                    result = Err(self.lost(&link, idx, ticket.seq, fault).into());
-                    break;
+                    let lost = self.lost(&links, batch_idx, ticket.seq, fault);
+                    self.sent.clear();
+                    return Err(lost.into());
+                }
+            };
+            self.n_maps = self.n_maps.saturating_add(reply.n_maps);
+            let status = Status::try_from(reply.status).unwrap_or(Status::Invalid);
+            // The member that failed tells more than those that it took along.
+            let replaces = |&(of, _, old): &(usize, BatchReply, Status)| of == batch_idx && old == Status::PeerFailed;
+            if status != Status::Ok && failure.as_ref().is_none_or(replaces) {
+                failure = Some((batch_idx, reply, status));
+            }
+            if link_idx == 0 {
+                if let Some(start) = start {
+                    self.read_trace(batch_idx, (start, Instant::now()), &reply);
+                }
+                if self.profile {
+                    self.read_costs(batch_idx);
                 }
             }
         }
-        self.tickets.clear();
-        result
+        self.sent.clear();
+        match failure {
+            None => Ok(()),
+            Some((batch_idx, reply, status)) => Err(self.failed(batch_idx, &reply, status).into()),
+        }
     }
 
     /// Waits for a run that nobody waits for any more: its [`InFlight`] was dropped or leaked.
@@ -176,7 +208,7 @@ impl PreparedGraph {
 
     /// Adds a batch to the trace; its costs are read next.
     fn read_trace(&mut self, batch_idx: usize, wait: (Instant, Instant), reply: &BatchReply) {
-        let PreparedBatch { slot, encoded } = &self.batches[batch_idx];
+        let PreparedBatch { slots, encoded } = &self.batches[batch_idx];
         let Some(&push) = self.pushes.get(batch_idx) else {
             return;
         };
@@ -189,16 +221,16 @@ impl PreparedGraph {
             cycles: reply.cycles_stop.saturating_sub(reply.cycles_start),
             elapsed_us: reply.elapsed_us,
             ops: first_op..first_op + encoded.names.len(),
-            threads: read_threads(slot, &encoded.traced_layout(size), reply, size),
+            threads: read_threads(&slots[0], &encoded.traced_layout(size), reply, size),
         });
     }
 
     fn read_costs(&mut self, batch_idx: usize) {
-        let PreparedBatch { slot, encoded } = &self.batches[batch_idx];
+        let PreparedBatch { slots, encoded } = &self.batches[batch_idx];
         let mut offset = encoded.layout().profiles_offset;
         for name in &encoded.names {
             let mut bytes = [0; size_of::<OpProfile>()];
-            slot.read(offset, &mut bytes);
+            slots[0].read(offset, &mut bytes);
             offset += bytes.len() as u64;
             if let Some(profile) = crate::session::record::<OpProfile>(&bytes) {
                 self.costs.push(OpCost {

@@ -33,14 +33,19 @@ pub fn pack_group(dtype: DType, layout: &TileLayout, rows: &[u8], group: &mut [u
         for (tile, block) in blocks.chunks_exact(block_bytes).enumerate() {
             let codes = &mut codes[tile * layout.code_bytes as usize..][..layout.code_bytes as usize];
             let scales = &mut scales[tile * layout.scale_bytes as usize..][..layout.scale_bytes as usize];
-            scales[2 * row..][..2].copy_from_slice(&block[..2]);
             match dtype {
-                DType::Q4_0 => pack_nibbles(&block[2..], row, codes),
+                DType::Q4_0 => {
+                    scales[2 * row..][..2].copy_from_slice(&block[..2]);
+                    pack_nibbles(&block[2..], row, codes);
+                }
                 DType::Q4_1 => {
-                    scales[64 + 2 * row..][..2].copy_from_slice(&block[2..4]);
+                    scales[4 * row..][..4].copy_from_slice(&block[..4]);
                     pack_nibbles(&block[4..], row, codes);
                 }
-                DType::Q8_0 => pack_bytes(&block[2..], row, codes),
+                DType::Q8_0 => {
+                    scales[2 * row..][..2].copy_from_slice(&block[..2]);
+                    pack_bytes(&block[2..], row, codes);
+                }
                 _ => unreachable!("TileLayout exists for tiled types only"),
             }
         }
@@ -61,14 +66,19 @@ pub fn unpack_group(dtype: DType, layout: &TileLayout, group: &[u8], rows: &mut 
         for (tile, block) in blocks.chunks_exact_mut(block_bytes).enumerate() {
             let codes = &codes[tile * layout.code_bytes as usize..][..layout.code_bytes as usize];
             let scales = &scales[tile * layout.scale_bytes as usize..][..layout.scale_bytes as usize];
-            block[..2].copy_from_slice(&scales[2 * row..][..2]);
             match dtype {
-                DType::Q4_0 => unpack_nibbles(codes, row, &mut block[2..]),
+                DType::Q4_0 => {
+                    block[..2].copy_from_slice(&scales[2 * row..][..2]);
+                    unpack_nibbles(codes, row, &mut block[2..]);
+                }
                 DType::Q4_1 => {
-                    block[2..4].copy_from_slice(&scales[64 + 2 * row..][..2]);
+                    block[..4].copy_from_slice(&scales[4 * row..][..4]);
                     unpack_nibbles(codes, row, &mut block[4..]);
                 }
-                DType::Q8_0 => unpack_bytes(codes, row, &mut block[2..]),
+                DType::Q8_0 => {
+                    block[..2].copy_from_slice(&scales[2 * row..][..2]);
+                    unpack_bytes(codes, row, &mut block[2..]);
+                }
                 _ => unreachable!("TileLayout exists for tiled types only"),
             }
         }

@@ -59,3 +59,20 @@ fn nibbles_lie_where_the_layout_says() {
         assert_eq!(scale, expected);
     }
 }
+
+/// Each row's minimum lies behind its scale.
+#[test]
+fn minima_alternate_with_scales() {
+    let layout = TileLayout::new(DType::Q4_1, 64).unwrap();
+    let original = bytes(2 * 20 * 32, 9);
+    let mut group = vec![0xaa; layout.group_bytes as usize];
+    pack_group(DType::Q4_1, &layout, &original, &mut group);
+    for (idx, block) in original.chunks_exact(20).enumerate() {
+        let (row, tile) = (idx / 2, idx % 2);
+        assert_eq!(
+            group[1024 + 128 * tile + 4 * row..][..4],
+            block[..4],
+            "row {row} tile {tile}"
+        );
+    }
+}

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use hexloom_abi::fence::MAX_MEMBERS;
 use hexloom_abi::layout::{BlockCounts, BlockLayout};
 use hexloom_abi::limits::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS, MAX_TRACE_RECORDS};
 
+use crate::device::Device;
 use crate::error::OpenError;
 use crate::transport::SessionAt;
 
@@ -13,6 +15,8 @@ use crate::transport::SessionAt;
 pub struct SessionOptions {
     /// The core, and which session on it.
     pub at: SessionAt,
+    /// More cores, in the same session number: a group, in which every core computes a part of each op's rows.
+    pub more_cores: Vec<u32>,
     /// DSP threads; 0 = all there are.
     pub n_threads: u32,
     /// Run the plain reference kernels.
@@ -33,6 +37,8 @@ pub struct SessionOptions {
     pub window_bytes: u64,
     /// Scratch bytes to use at most; 0 = all there is.
     pub scratch_bytes_max: u64,
+    /// Map weights outside the 32-bit window, where only DMA reaches them (v81 and later).
+    pub extended_weights: bool,
     /// Largest buffer that tensors are packed into.
     pub buffer_bytes_max: u64,
     /// Trace records of each DSP thread that a slot has room for; with any, profiled runs are traced.
@@ -55,6 +61,8 @@ impl Default for SessionOptions {
     fn default() -> Self {
         Self {
             at: SessionAt::default(),
+            more_cores: Vec::new(),
+            extended_weights: false,
             n_threads: 0,
             reference: false,
             matrix_unit: MatrixUnit::Auto,
@@ -72,6 +80,15 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
+    /// The same on a device of a list.
+    pub fn on(&self, device: &Device) -> Self {
+        Self {
+            at: device.at,
+            more_cores: device.more_cores.clone(),
+            ..self.clone()
+        }
+    }
+
     /// Refuses numbers outside the wire's limits.
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let within = |option, value: u64, low: u64, high: u64| {
@@ -84,6 +101,26 @@ impl SessionOptions {
                 allowed: format!("{low} to {high}"),
             })
         };
+        let cores: Vec<u32> = std::iter::once(self.at.core)
+            .chain(self.more_cores.iter().copied())
+            .collect();
+        if let Some((_, &core)) = cores
+            .iter()
+            .enumerate()
+            .find(|&(idx, core)| cores[..idx].contains(core))
+        {
+            return Err(OpenError::Option {
+                option: "more_cores",
+                value: core.into(),
+                allowed: "every core once".to_owned(),
+            });
+        }
+        within(
+            "more_cores",
+            self.more_cores.len() as u64,
+            0,
+            u64::from(MAX_MEMBERS) - 1,
+        )?;
         within("n_threads", self.n_threads.into(), 0, MAX_THREADS.into())?;
         within("n_slots", self.n_slots.into(), 1, 1024)?;
         within("batch_ops", self.batch_ops.into(), 1, MAX_OPS.into())?;

@@ -7,6 +7,7 @@
 //! - once a connection has answered [`TransportError::Dead`], every later call does so too, except the calls that give
 //!   things back, which succeed.
 
+pub mod aee;
 #[cfg(target_os = "linux")]
 pub mod memfd;
 
@@ -152,6 +153,13 @@ pub enum TransportError {
     },
 }
 
+impl TransportError {
+    /// Whether it is the platform's error `code`.
+    pub fn is_code(&self, wanted: i32) -> bool {
+        matches!(self, Self::Call { code, .. } if *code == wanted)
+    }
+}
+
 /// How the DSP process ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
@@ -243,7 +251,11 @@ impl SharedMemory {
         unsafe { std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len()) };
     }
 
-    fn address(&self, offset: u64, len: usize) -> *mut u8 {
+    /// Address of `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// When the range leaves the allocation.
+    pub(crate) fn address(&self, offset: u64, len: usize) -> *mut u8 {
         let end = offset.checked_add(len as u64);
         assert!(
             end.is_some_and(|end| end <= self.bytes),

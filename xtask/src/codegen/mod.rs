@@ -62,13 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 pub(crate) fn step(context: &Context) -> Result<Outcome> {
     let tools = match Tools::ensure(&context.workspace, context.deadline) {
         Ok(tools) => tools,
-        Err(missing) => {
-            return Ok(Outcome {
-                skipped: 1,
-                skips: vec![format!("no packets counted: {missing:#}")],
-                ..Outcome::default()
-            });
-        }
+        Err(missing) => return Ok(Outcome::skip(format!("no packets counted: {missing:#}"))),
     };
     let (table, mut findings) = look(&context.workspace, &tools)?;
     findings.extend(held_against_file(&context.workspace, &table)?);

@@ -12,7 +12,7 @@ pub(super) const ROW_KERNELS: &[RowKernel] = &[
     RowKernel::new("Q4_0, 2 rows", "Q4_0", 2, Some(8.0)),
     RowKernel::new("Q4_0, 3 rows", "Q4_0", 3, None),
     RowKernel::new("Q4_0, 4 rows", "Q4_0", 4, Some(7.0)),
-    RowKernel::new("Q4_1, 1 row", "Q4_1", 1, None),
+    RowKernel::new("Q4_1, 1 row", "Q4_1", 1, Some(11.0)),
     RowKernel::new("Q4_1, 2 rows", "Q4_1", 2, None),
     RowKernel::new("Q4_1, 4 rows", "Q4_1", 4, None),
     RowKernel::new("Q8_0, 1 row", "Q8_0", 1, Some(10.0)),

@@ -29,6 +29,8 @@ pub(crate) struct ImageFacts {
     target: String,
     pub(super) cpu: String,
     pub(super) features: Vec<String>,
+    #[serde(default)]
+    llvm_args: Vec<String>,
     build: Product,
     pub(super) image: String,
     pub(super) max_bytes: u64,
@@ -80,6 +82,7 @@ impl ImageFacts {
             format!("-Ctarget-cpu={}", self.cpu),
             format!("-Ctarget-feature={}", self.features.join(",")),
         ];
+        flags.extend(self.llvm_args.iter().map(|arg| format!("-Cllvm-args={arg}")));
         match self.build {
             Product::Program(_) => flags.extend([
                 format!("-Clinker={}", tools.linker.display()),
@@ -92,15 +95,15 @@ impl ImageFacts {
     }
 }
 
-/// Builds an image, checks it, and puts it into `folder`; tells path and size.
+/// Builds an image in `target`, checks it, and puts it into `folder`; tells path and size.
 pub(crate) fn make(
     workspace: &Workspace,
     tools: &Tools,
     facts: &ImageFacts,
-    folder: &Path,
+    (target, folder): (&Path, &Path),
     deadline: Instant,
 ) -> Result<String> {
-    let built = build(workspace, tools, facts, deadline)?;
+    let built = build(workspace, tools, facts, target, deadline)?;
     match facts.build {
         Product::Program(_) => {
             let file = fs::read(&built.file).with_context(|| format!("cannot read {}", built.file.display()))?;
@@ -146,7 +149,7 @@ impl Built {
 
 /// Compiles. What is out of date is cargo's to decide; it keeps the results of different flags side by side, `core`
 /// included.
-fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, deadline: Instant) -> Result<Built> {
+fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, target: &Path, deadline: Instant) -> Result<Built> {
     let folder = workspace.root.join("dsp/firmware");
     let mut command = process::cargo();
     command.args([
@@ -170,7 +173,7 @@ fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, deadline: Ins
     };
     command
         .arg("--target-dir")
-        .arg(folder.join("target"))
+        .arg(target)
         .current_dir(&folder)
         .env("RUSTC", &tools.rustc)
         // What the images use of the compiler is unstable; the compiler is pinned by the set-up instead.

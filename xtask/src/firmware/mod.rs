@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, bail};
 
 use crate::steps::{Context, DEADLINE_S, Outcome};
 use crate::workspace::Workspace;
@@ -21,6 +21,9 @@ pub(crate) use tools::{Libclang, Tools};
 
 /// The environment variable that names the emulator image to tests and to the `emu` transport.
 pub(crate) const IMAGE_VAR: &str = "HEXLOOM_EMULATOR_IMAGE";
+
+/// Images that are built at the same time.
+const BUILDS: usize = 2;
 
 /// Which images to build.
 #[derive(clap::Args)]
@@ -35,50 +38,69 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let deadline = Instant::now() + Duration::from_secs(DEADLINE_S);
     let tools = Tools::ensure(&workspace, deadline)?;
-    let mut facts = ImageFacts::all(&workspace.root.join("toolchains"))?;
-    if let Some(only) = &args.only {
-        let all: Vec<String> = facts.iter().map(|facts| facts.arch().to_owned()).collect();
-        facts.retain(|facts| facts.arch() == only);
-        ensure!(!facts.is_empty(), "no image for {only}; there are: {}", all.join(", "));
+    let facts = ImageFacts::all(&workspace.root.join("toolchains"))?;
+    let is_wanted = |facts: &ImageFacts| args.only.as_ref().is_none_or(|only| facts.arch() == only);
+    if let Some(only) = args.only.as_ref().filter(|_| !facts.iter().any(is_wanted)) {
+        let all: Vec<&str> = facts.iter().map(ImageFacts::arch).collect();
+        bail!("no image for {only}; there are: {}", all.join(", "));
     }
-    for facts in facts {
-        println!(
-            "{}",
-            image::make(&workspace, &tools, &facts, &folder(&workspace), deadline)?
-        );
+    for line in make_side_by_side(&workspace, &tools, &facts, is_wanted, deadline)? {
+        println!("{line}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The step before the test suite. Tools that cannot be had here are a skip; a build that fails is a failure.
 pub(crate) fn step(context: &Context) -> Result<Outcome> {
-    let tools = match Tools::ensure(&context.workspace, context.deadline) {
-        Ok(tools) => tools,
-        Err(missing) => {
-            return Ok(Outcome {
-                skipped: 1,
-                skips: vec![format!("no emulator image: {missing:#}")],
-                ..Outcome::default()
-            });
-        }
-    };
-    make_all(context, &tools)?;
-    Ok(Outcome::pass())
+    match Tools::ensure(&context.workspace, context.deadline) {
+        Ok(tools) => make_all(context, &tools).map(|()| Outcome::pass()),
+        Err(missing) => Ok(Outcome::skip(format!("no images: {missing:#}"))),
+    }
 }
 
 /// Builds whatever is out of date.
 pub(crate) fn make_all(context: &Context, tools: &Tools) -> Result<()> {
-    for facts in ImageFacts::all(&context.workspace.root.join("toolchains"))? {
-        let line = image::make(
-            &context.workspace,
-            tools,
-            &facts,
-            &folder(&context.workspace),
-            context.deadline,
-        )?;
+    let facts = ImageFacts::all(&context.workspace.root.join("toolchains"))?;
+    for line in make_side_by_side(&context.workspace, tools, &facts, |_| true, context.deadline)? {
         eprintln!("{line}");
     }
     Ok(())
+}
+
+/// Builds the wanted images and gives a line about each.
+///
+/// Most of a build is one crate's optimisation, on one thread, so [`BUILDS`] run at a time, in folders of their own, because
+/// cargo locks the folder that it builds in. An image is always built in the same one.
+fn make_side_by_side(
+    workspace: &Workspace,
+    tools: &Tools,
+    facts: &[ImageFacts],
+    is_wanted: impl Fn(&ImageFacts) -> bool + Sync,
+    deadline: Instant,
+) -> Result<Vec<String>> {
+    let make_share = |share: usize| {
+        let mine = facts.iter().skip(share).step_by(BUILDS);
+        let made = mine.filter(|facts| is_wanted(facts)).map(|facts| {
+            let target = workspace.root.join(format!("dsp/firmware/target/{share}"));
+            image::make(workspace, tools, facts, (&target, &folder(workspace)), deadline)
+        });
+        made.collect::<Result<Vec<_>>>()
+    };
+    std::thread::scope(|scope| {
+        let make_share = &make_share;
+        let builds: Vec<_> = (0..BUILDS)
+            .map(|share| scope.spawn(move || make_share(share)))
+            .collect();
+        let mut lines = Vec::new();
+        for build in builds {
+            lines.extend(
+                build
+                    .join()
+                    .map_err(|_| anyhow!("the thread of a build has panicked"))??,
+            );
+        }
+        Ok(lines)
+    })
 }
 
 /// A device library that was built.

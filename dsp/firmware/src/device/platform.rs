@@ -1,10 +1,13 @@
-//! QuRT as a [`Platform`]: mappings by the host's descriptors, futexes, cache lines, counters.
+//! QuRT as a [`Platform`]: mappings by the host's descriptors, futexes, cache lines, counters, the DMA engines.
 
 use core::sync::atomic::AtomicU32;
 
 use hexloom_abi::descriptor::BUFFER_EXTENDED;
 use hexloom_abi::{BufferDesc, Status};
 use hexloom_dsp::Platform;
+use hexloom_dsp::dma::Engine;
+use hexloom_dsp::dma::device::DeviceEngine;
+use hexloom_dsp::dma::ring::RingEngine;
 use hexloom_dsp::platform::Mapped;
 use hexloom_hexagon_sys::dsp;
 
@@ -13,10 +16,24 @@ use crate::arch::{self, ARCH};
 /// Up to and with this architecture the system has the older mapping call only, which takes less than 2 GiB.
 const LAST_WITHOUT_MMAP2: u32 = 73;
 
-/// The machine under a session. It has no state: what is mapped, the mapping table knows.
-pub(crate) struct QurtPlatform;
+/// Longest wait for a transfer; the largest one takes some milliseconds.
+const DMA_DEADLINE_NS: u64 = 2_000_000_000;
+
+/// Every thread's engine with its descriptors: these stay where they are, whatever becomes of a session. After a session
+/// that ended well nothing is in flight, and the next one's threads link behind what is done.
+static DMA: RingEngine<DeviceEngine> = RingEngine::new(DeviceEngine::new(ARCH, DMA_DEADLINE_NS, arch::nanos));
+
+/// The machine under a session. What is mapped, the mapping table knows.
+pub(crate) struct QurtPlatform {
+    /// The session has been granted the matrix unit.
+    pub(crate) matrix_unit: bool,
+}
 
 impl Platform for QurtPlatform {
+    fn map_bytes_max(&self) -> u64 {
+        hexloom_abi::limits::map_bytes_max(ARCH)
+    }
+
     fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status> {
         // Memory outside the 32-bit window needs a call whose name no shipped library shows.
         if buffer.flags & BUFFER_EXTENDED != 0 {
@@ -39,14 +56,12 @@ impl Platform for QurtPlatform {
         if address == 0 || address == dsp::HAP_MAP_FAILED {
             return Err(Status::MapFailed);
         }
-        Ok(Mapped {
-            address: u64::from(address),
-            bytes: buffer.bytes,
-        })
+        Ok(Mapped::window(u64::from(address), buffer.bytes))
     }
 
     fn unmap(&self, _fd: u32, mapped: Mapped) {
-        let start = mapped.address as usize as *mut _;
+        let Some(address) = mapped.address() else { return };
+        let start = address as usize as *mut _;
         // What cannot be taken back stays until the process ends; there is nobody to tell.
         if ARCH > LAST_WITHOUT_MMAP2 {
             // SAFETY: the mapping table gives each mapping back once, between two ops.
@@ -72,6 +87,14 @@ impl Platform for QurtPlatform {
 
     fn nanos(&self) -> u64 {
         arch::nanos()
+    }
+
+    fn has_matrix_unit(&self) -> bool {
+        self.matrix_unit
+    }
+
+    fn dma(&self) -> Option<&dyn Engine> {
+        Some(&DMA)
     }
 
     /// The system's futex has no deadline; whoever changes a word wakes those who sleep on it. The thread's vector

@@ -1,4 +1,4 @@
-//! Votes for clocks and vector units, for as long as a session runs.
+//! Votes for clocks, vector units and the matrix unit, for as long as a session runs.
 //!
 //! A vote that is refused costs speed and nothing else, so no session fails over it; the log says so.
 
@@ -11,8 +11,8 @@ use crate::log;
 /// Its address is the name that votes are made under.
 static CLIENT: u8 = 0;
 
-/// Full speed and vector units on.
-pub(crate) fn up() {
+/// Full speed, vector units on, and the matrix unit on for a session that has it.
+pub(crate) fn up(matrix_unit: bool) {
     let mut class = request(dsp::HAP_POWER_SET_APPTYPE);
     class.__bindgen_anon_1.apptype = dsp::HAP_POWER_COMPUTE_CLIENT_CLASS as i32;
     vote(&mut class);
@@ -36,10 +36,16 @@ pub(crate) fn up() {
     };
     vote(&mut clocks);
     vector_units(1);
+    if matrix_unit {
+        self::matrix_unit(1);
+    }
 }
 
 /// Takes the votes back.
-pub(crate) fn down() {
+pub(crate) fn down(matrix_unit: bool) {
+    if matrix_unit {
+        self::matrix_unit(0);
+    }
     vector_units(0);
     let mut clocks = request(dsp::HAP_POWER_SET_DCVS_V3);
     clocks.__bindgen_anon_1.dcvs_v3 = dsp::HAP_power_dcvs_v3_t {
@@ -58,6 +64,12 @@ fn vector_units(on: u8) {
     let mut units = request(dsp::HAP_POWER_SET_HVX);
     units.__bindgen_anon_1.hvx_power_up = on;
     vote(&mut units);
+}
+
+fn matrix_unit(on: u8) {
+    let mut unit = request(dsp::HAP_POWER_SET_HMX);
+    unit.__bindgen_anon_1.hmx_power_up = on;
+    vote(&mut unit);
 }
 
 fn request(kind: u32) -> HAP_power_request_t {

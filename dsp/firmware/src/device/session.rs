@@ -13,6 +13,7 @@ use hexloom_abi::code::StatusCode;
 use hexloom_abi::control::{ControlReply, ControlRequest, Method};
 use hexloom_abi::limits::{MAX_THREADS, WINDOW_BYTES_DEFAULT};
 use hexloom_abi::{BatchReply, StartRequest, Status};
+use hexloom_dsp::hmx::MatrixUse;
 use hexloom_dsp::interp::Packet;
 use hexloom_dsp::pool::{Fork as _, Pool};
 use hexloom_dsp::{KernelSet, Session, SessionLimits};
@@ -238,10 +239,12 @@ impl Running {
             0 => threads::available(),
             n => n.min(threads::available()),
         };
-        let vtcm = Vtcm::reserve()?;
+        let limits = SessionLimits::new(start, KernelSet::best());
+        let vtcm = Vtcm::reserve(limits.matrix != MatrixUse::Off)?;
+        let matrix_unit = vtcm.has_matrix_unit();
         let queue = Queue::import(start.queue_id)?;
         // SAFETY: no session runs, so nobody refers to the last pool.
-        let pool = unsafe { &mut *POOL.0.get() }.insert(Pool::new(QurtPlatform, n_threads));
+        let pool = unsafe { &mut *POOL.0.get() }.insert(Pool::new(QurtPlatform { matrix_unit }, n_threads));
         let pool: &'static Pool<QurtPlatform> = pool;
         let workers = match Workers::start(pool, n_threads, priority) {
             Ok(workers) => workers,
@@ -252,9 +255,8 @@ impl Running {
         };
         // SAFETY: no session runs, so nobody else borrows the memory.
         let descriptors = unsafe { &mut *DESCRIPTORS.0.get() };
-        let limits = SessionLimits::new(start, KernelSet::best());
         let session = Session::new(pool, limits, descriptors, vtcm.span(start.scratch_bytes_max));
-        power::up();
+        power::up(matrix_unit);
         Ok(Self {
             session,
             pool,
@@ -295,10 +297,11 @@ impl Running {
             core::mem::forget(self);
             return;
         }
+        let matrix_unit = self.vtcm.has_matrix_unit();
         self.session.close();
         drop(self.workers);
         self.queue.close();
-        power::down();
+        power::down(matrix_unit);
     }
 }
 

@@ -1,4 +1,5 @@
-//! VTCM as scratch: asked for once a session, held only while batches run, given up when somebody else wants it.
+//! VTCM as scratch, and the matrix unit that works on it: asked for once a session, held only while batches run, given up
+//! when somebody else wants them.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +8,11 @@ use hexloom_abi::Status;
 use hexloom_dsp::Span;
 use hexloom_hexagon_sys::dsp;
 
+use crate::arch::ARCH;
+use crate::log;
+
+/// The first architecture with the matrix unit that `hexloom_dsp::hmx` drives.
+const FIRST_WITH_MATRIX_UNIT: u32 = 73;
 /// Longest wait for the first grant.
 const GRANT_TIMEOUT_US: u32 = 1_000_000;
 /// Longest wait to take it again, a batch of somebody else long.
@@ -15,11 +21,12 @@ const TAKE_TIMEOUT_US: u32 = 10_000_000;
 /// Somebody else wants the VTCM.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// A session's VTCM.
+/// A session's VTCM, and its matrix unit if there is one.
 pub(crate) struct Vtcm {
     id: u32,
     start: *mut u8,
     bytes: u32,
+    matrix_unit: bool,
     taken: bool,
 }
 
@@ -36,8 +43,24 @@ pub(crate) fn total_bytes() -> u32 {
 }
 
 impl Vtcm {
-    /// Reserves all there is, in one page, and does not take it yet.
-    pub(crate) fn reserve() -> Result<Self, Status> {
+    /// Reserves all there is, in one page, and does not take it yet; with the matrix unit if `matrix_unit` asks for it and
+    /// it is to be had.
+    pub(crate) fn reserve(matrix_unit: bool) -> Result<Self, Status> {
+        if ARCH >= FIRST_WITH_MATRIX_UNIT && matrix_unit {
+            match Self::ask(true) {
+                Ok(vtcm) => return Ok(vtcm),
+                Err(_) => log::line(log::ERROR, "no matrix unit is granted", "", 0),
+            }
+        }
+        Self::ask(false)
+    }
+
+    /// Whether the session may drive the matrix unit, between [`Vtcm::take`] and [`Vtcm::give`].
+    pub(crate) fn has_matrix_unit(&self) -> bool {
+        self.matrix_unit
+    }
+
+    fn ask(matrix_unit: bool) -> Result<Self, Status> {
         let bytes = total_bytes();
         let mut request = dsp::compute_res_attr_t::default();
         let attr = &raw mut request;
@@ -50,6 +73,10 @@ impl Vtcm {
         done(unsafe { dsp::compute_resource_attr_set_cache_mode(attr, 1) })?;
         // SAFETY: as above.
         done(unsafe { dsp::compute_resource_attr_set_vtcm_param_v2(attr, bytes, bytes, bytes) })?;
+        if ARCH >= FIRST_WITH_MATRIX_UNIT && matrix_unit {
+            // SAFETY: as above.
+            done(unsafe { dsp::compute_resource_attr_set_hmx_param(attr, 1) })?;
+        }
         // SAFETY: the callback is a function of this library that needs no context.
         done(unsafe { dsp::compute_resource_attr_set_release_callback(attr, Some(on_wanted), core::ptr::null_mut()) })?;
         // SAFETY: as above.
@@ -61,6 +88,7 @@ impl Vtcm {
             id,
             start: core::ptr::null_mut(),
             bytes: 0,
+            matrix_unit,
             taken: false,
         };
         let mut start = core::ptr::null_mut();
@@ -84,7 +112,8 @@ impl Vtcm {
         unsafe { Span::new(self.start, bytes as usize) }
     }
 
-    /// Takes the memory for as long as batches come; `priority` is that of the threads which use it.
+    /// Takes the memory, and the matrix unit for the calling thread, for as long as batches come; `priority` is that of the
+    /// threads which use them.
     pub(crate) fn take(&mut self, priority: u16) -> Result<(), Status> {
         if self.taken {
             return Ok(());
@@ -93,6 +122,14 @@ impl Vtcm {
         // SAFETY: takes numbers only.
         if unsafe { dsp::compute_resource_acquire_cached(self.id, TAKE_TIMEOUT_US) } != 0 {
             return Err(Status::Timeout);
+        }
+        // The lock has no deadline of its own: whoever holds the unit was granted it with the VTCM, which is ours by now.
+        // SAFETY: takes a number only.
+        if ARCH >= FIRST_WITH_MATRIX_UNIT && self.matrix_unit && unsafe { dsp::compute_resource_hmx_lock(self.id) } != 0
+        {
+            // SAFETY: takes a number only.
+            let _ = unsafe { dsp::compute_resource_release_cached(self.id) };
+            return Err(Status::Internal);
         }
         self.taken = true;
         // Held with less urgency than it was taken with, so that whoever comes next is announced.
@@ -106,9 +143,13 @@ impl Vtcm {
         WANTED.load(Ordering::Relaxed)
     }
 
-    /// Gives it back until the next [`Vtcm::take`].
+    /// Gives both back until the next [`Vtcm::take`]; on the thread that took them.
     pub(crate) fn give(&mut self) {
         if core::mem::take(&mut self.taken) {
+            if ARCH >= FIRST_WITH_MATRIX_UNIT && self.matrix_unit {
+                // SAFETY: takes a number only.
+                let _ = unsafe { dsp::compute_resource_hmx_unlock(self.id) };
+            }
             // SAFETY: takes a number only.
             let _ = unsafe { dsp::compute_resource_release_cached(self.id) };
         }

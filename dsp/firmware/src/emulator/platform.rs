@@ -87,15 +87,13 @@ impl Platform for EmuPlatform {
             return Err(Status::MapFailed);
         }
         let start = sys::map(Some(known.guest_fd), bytes).map_err(|_| Status::MapFailed)?;
-        Ok(Mapped {
-            address: u64::from(start),
-            bytes: buffer.bytes,
-        })
+        Ok(Mapped::window(u64::from(start), buffer.bytes))
     }
 
     fn unmap(&self, _fd: u32, mapped: Mapped) {
+        let Some(address) = mapped.address() else { return };
         // SAFETY: the mapping table gives each mapping back once, between two ops.
-        unsafe { sys::unmap(mapped.address as u32, mapped.bytes as u32) };
+        unsafe { sys::unmap(address as u32, mapped.bytes as u32) };
     }
 
     // The emulator's memory is coherent.
@@ -121,6 +119,10 @@ impl Platform for EmuPlatform {
 
     fn wait(&self, word: &AtomicU32, expected: u32, timeout_us: u32) {
         sys::futex_wait(word, expected, timeout_us);
+    }
+
+    fn relax(&self) {
+        sys::sched_yield();
     }
 
     fn wake(&self, word: &AtomicU32) {

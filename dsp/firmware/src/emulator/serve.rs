@@ -206,11 +206,12 @@ impl SessionMemory {
 
     fn block(&self, request: &ControlRequest, pinned: &BufferDesc) -> Option<BlockRef> {
         let end = request.offset.checked_add(request.bytes)?;
-        (request.fd == pinned.fd && end <= self.pinned.bytes).then(|| BlockRef {
+        let inside = request.fd == pinned.fd && end <= self.pinned.bytes;
+        inside.then_some(BlockRef {
             fd: request.fd,
             offset: request.offset,
             bytes: request.bytes,
-            address: self.pinned.address + request.offset,
+            address: self.pinned.address()? + request.offset,
         })
     }
 

@@ -11,6 +11,7 @@ mod number {
     pub(super) const EXIT_GROUP: u32 = 94;
     pub(super) const FUTEX: u32 = 98;
     pub(super) const CLOCK_GETTIME: u32 = 113;
+    pub(super) const SCHED_YIELD: u32 = 124;
     pub(super) const SENDTO: u32 = 206;
     pub(super) const RECVMSG: u32 = 212;
     pub(super) const MUNMAP: u32 = 215;
@@ -201,6 +202,12 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     let word = word.as_ptr() as usize as u32;
     // SAFETY: the address is live and only compared.
     let _ = unsafe { call(number::FUTEX, [word, FUTEX_WAKE_PRIVATE, i32::MAX as u32, 0, 0, 0]) };
+}
+
+/// Lets other threads of the machine run, those of other guests among them.
+pub(crate) fn sched_yield() {
+    // SAFETY: the call takes nothing and changes nothing.
+    let _ = unsafe { call(number::SCHED_YIELD, [0; 6]) };
 }
 
 fn address(ptr: *const u8) -> u32 {

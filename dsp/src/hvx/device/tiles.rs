@@ -37,18 +37,18 @@ pub(super) fn dot_rows<H: Hvx, C: Codes, const N: usize>(tiles: &Tiles<'_>, rows
         // The compiler makes the shortest loops of this order.
         for _ in 0..(count - 1) / 2 {
             let [scale0, scale1] = at.scales::<H>();
-            sums.add_minima(&at, 0, &scale0);
+            sums.add_minima(&at, 1, &scale1);
             let second = at.dots::<H>(1);
             sums.add(&at, 0, &scale0, first);
-            sums.add_minima(&at, 1, &scale1);
             first = at.dots::<H>(2);
             sums.add(&at, 1, &scale1, second);
+            sums.add_minima(&at, 0, &scale0);
             at.advance();
         }
         // A lone last tile has no second line of scales and minima behind it.
         let scale = at.scale::<H>();
-        sums.add_minima(&at, 0, &scale);
         sums.add(&at, 0, &scale, first);
+        sums.add_minima(&at, 0, &scale);
         if count.is_multiple_of(2) {
             let [_, scale] = at.scales::<H>();
             sums.add_minima(&at, 1, &scale);
@@ -184,12 +184,12 @@ impl<C: Codes, const N: usize> Place<C, N> {
     #[inline(always)]
     unsafe fn scale<H: Hvx>(&self) -> Scale<H> {
         // SAFETY: a line holds the scales and minima of one tile, or the scales of two; groups end on lines.
-        let line = H::vshuffh(unsafe { H::vmem(self.scales) });
-        let (scale, minimum) = H::vmpy_qf32_hf(line, H::lvsplatw(ONE_HALF_FLOATS));
-        Scale {
-            scale,
-            minimum: H::vconv_sf_qf32(minimum),
+        let line = unsafe { H::vmem(self.scales) };
+        if C::MINIMUM {
+            return Scale::with_minimum(line);
         }
+        let (scale, _) = H::vmpy_qf32_hf(H::vshuffh(line), H::lvsplatw(ONE_HALF_FLOATS));
+        Scale { scale, minimum: line }
     }
 
     /// Scales and minima of both tiles.
@@ -198,20 +198,26 @@ impl<C: Codes, const N: usize> Place<C, N> {
     /// Both tiles exist.
     #[inline(always)]
     unsafe fn scales<H: Hvx>(&self) -> [Scale<H>; 2] {
-        let one = H::lvsplatw(ONE_HALF_FLOATS);
         // SAFETY: a line holds the scales and minima of one tile, or the scales of two; groups end on lines.
-        let line = H::vshuffh(unsafe { H::vmem(self.scales) });
-        let (even, odd) = H::vmpy_qf32_hf(line, one);
+        let line = unsafe { H::vmem(self.scales) };
         if C::MINIMUM {
             // SAFETY: as above.
-            let line = H::vshuffh(unsafe { H::vmem(self.scales.wrapping_add(LINE / 2)) });
-            let (scale, minimum) = H::vmpy_qf32_hf(line, one);
-            [(even, odd), (scale, minimum)].map(|(scale, minimum)| Scale {
-                scale,
-                minimum: H::vconv_sf_qf32(minimum),
-            })
-        } else {
-            [even, odd].map(|scale| Scale { scale, minimum: line })
+            let second = unsafe { H::vmem(self.scales.wrapping_add(LINE / 2)) };
+            return [line, second].map(Scale::with_minimum);
+        }
+        let (even, odd) = H::vmpy_qf32_hf(H::vshuffh(line), H::lvsplatw(ONE_HALF_FLOATS));
+        [even, odd].map(|scale| Scale { scale, minimum: line })
+    }
+}
+
+impl<H: Hvx> Scale<H> {
+    /// From a line of scales and minima that alternate.
+    #[inline(always)]
+    fn with_minimum(line: H::V) -> Self {
+        let (scale, minimum) = H::vmpy_qf32_hf(line, H::lvsplatw(ONE_HALF_FLOATS));
+        Self {
+            scale,
+            minimum: H::vconv_sf_qf32(minimum),
         }
     }
 }
@@ -275,3 +281,6 @@ impl<H: Hvx, const N: usize> Sums<H, N> {
         values
     }
 }
+
+#[cfg(test)]
+mod tests;

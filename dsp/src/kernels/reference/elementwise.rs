@@ -1,9 +1,10 @@
 //! Binary, unary and gated ops.
 
-use hexloom_abi::{Opcode, Status};
+use hexloom_abi::{AllreduceParams, DType, Opcode, Status};
 
 use super::element::{get, indices, put, wrap};
-use crate::kernels::OpArgs;
+use crate::hvx::plain::{f16_to_f32, f32_to_f16};
+use crate::kernels::{OpArgs, REDUCE_START_PARAM};
 use crate::real;
 
 pub(super) fn binary(args: &OpArgs<'_>) -> Result<(), Status> {
@@ -65,6 +66,33 @@ pub(super) fn gated(args: &OpArgs<'_>) -> Result<(), Status> {
         put(&out, index, activated * gate);
     }
     Ok(())
+}
+
+/// Each sum is rounded to the type of the tensors, as between two ADDs.
+pub(super) fn reduce(args: &OpArgs<'_>) -> Result<(), Status> {
+    let n_ranks = AllreduceParams::of(&args.op.params).n_ranks as usize;
+    let first = args.op.param(REDUCE_START_PARAM) as usize;
+    for index @ [i0, ..] in indices(&args.dst(0)?) {
+        let mut sum = get(&args.src(0)?, index);
+        for rank in 1..n_ranks {
+            sum = rounded(args, sum + get(&args.src(rank)?, index))?;
+        }
+        if args.op.opcode == Opcode::AllreduceAdd {
+            let addend = args.src(2 * n_ranks)?;
+            sum = rounded(args, sum + get(&addend, wrap([first + i0, 0, 0, 0], &addend)))?;
+        }
+        for dst in args.dsts.iter().flatten() {
+            put(dst, index, sum);
+        }
+    }
+    Ok(())
+}
+
+fn rounded(args: &OpArgs<'_>, sum: f64) -> Result<f64, Status> {
+    Ok(match args.dst(0)?.dtype() {
+        DType::F16 => f64::from(f16_to_f32(f32_to_f16(sum as f32))),
+        _ => f64::from(sum as f32),
+    })
 }
 
 fn sigmoid(x: f64) -> f64 {

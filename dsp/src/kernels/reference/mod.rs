@@ -10,9 +10,9 @@ mod elementwise;
 mod functions;
 mod get_rows;
 mod matmul;
-mod reduce;
 mod rope;
 mod row;
+mod sums;
 mod window;
 
 use hexloom_abi::{Opcode, Status};
@@ -35,11 +35,12 @@ pub(super) fn run(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::FlashAttnExt => attention::attention(cx, args),
         Opcode::GetRows => get_rows::get_rows(args),
         Opcode::SetRows => data::set_rows(args),
-        Opcode::Cpy => data::cpy(args),
+        Opcode::Cpy | Opcode::CpyFence => data::cpy(args),
         Opcode::Argmax => row::argmax(args),
+        Opcode::Allreduce | Opcode::AllreduceAdd => elementwise::reduce(args),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window(args),
-        Opcode::MulMatId => reduce::matmul_id(args),
-        Opcode::Sum | Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum => reduce::reduce(args),
+        Opcode::MulMatId => sums::matmul_id(args),
+        Opcode::Sum | Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum => sums::sums(args),
         Opcode::OutProd => window::out_prod(args),
         _ if args.op.opcode.is_function() => functions::function(args),
         _ => Err(Status::Unsupported),

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use hexloom::session::measure_window;
 use hexloom::{OpenError, Session, SessionOptions, Transport};
 use serde::Serialize;
 
@@ -38,6 +39,10 @@ struct Has {
     threads: u32,
     scratch_bytes: u64,
     window_bytes: u64,
+    /// Bytes that fresh mappings could fill in the window, found by mapping; with nothing mapped, what a model can have.
+    budget_bytes: u64,
+    /// Cores, by number.
+    cores: Vec<String>,
     /// Kernels in use.
     kernels: String,
 }
@@ -53,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Opens a session, as `run` would, to see what the device has. One that does not open is listed with the reason.
 fn ask(device: Device) -> Report {
-    let transport = device.transport().map_err(|missing| missing.to_string());
+    let transport = device.transport(None).map_err(|missing| missing.to_string());
     let opened = transport.and_then(|transport| has(device, transport).map_err(|error| error.to_string()));
     let (missing, has) = match opened {
         Ok(has) => (None, Some(has)),
@@ -68,21 +73,31 @@ fn ask(device: Device) -> Report {
 }
 
 fn has(device: Device, transport: Arc<dyn Transport>) -> Result<Has, OpenError> {
-    let session = Session::open(transport, SessionOptions::default())?;
+    let options = SessionOptions::default();
+    let budget_bytes = measure_window(&*transport, options.at)?;
+    let cores = transport.cores().map_err(|source| OpenError::Step {
+        transport: device.name().to_owned(),
+        at: options.at,
+        step: "listing the cores",
+        source,
+    })?;
+    let session = Session::open(transport, options)?;
     let hw = *session.hw();
     Ok(Has {
         arch: hw.arch,
         threads: session.n_threads(),
         scratch_bytes: hw.scratch_bytes,
         window_bytes: hw.window_bytes,
+        budget_bytes: budget_bytes.min(hw.window_bytes).saturating_sub(session.pinned_bytes()),
+        cores: cores.into_iter().map(|core| core.name).collect(),
         kernels: device.kernels(),
     })
 }
 
 fn table(reports: &[Report]) -> String {
     let mut text = format!(
-        "{:<8} {:<6} {:>7} {:>10} {:>10}  {:<8} {}\n",
-        "device", "arch", "threads", "scratch", "window", "kernels", "what it does"
+        "{:<8} {:<6} {:>5} {:>7} {:>10} {:>10} {:>10}  {:<8} {}\n",
+        "device", "arch", "cores", "threads", "scratch", "window", "budget", "kernels", "what it does"
     );
     for report in reports {
         let Report { name, about, .. } = report;
@@ -90,10 +105,11 @@ fn table(reports: &[Report]) -> String {
             (Some(has), _) => {
                 let arch = format!("v{}", has.arch);
                 let (scratch, window) = (mib(has.scratch_bytes), mib(has.window_bytes));
+                let (budget, cores) = (mib(has.budget_bytes), has.cores.len());
                 let Has { threads, kernels, .. } = has;
                 writeln!(
                     text,
-                    "{name:<8} {arch:<6} {threads:>7} {scratch:>10} {window:>10}  {kernels:<8} {about}"
+                    "{name:<8} {arch:<6} {cores:>5} {threads:>7} {scratch:>10} {window:>10} {budget:>10}  {kernels:<8} {about}"
                 )
             }
             (None, missing) => writeln!(text, "{name:<8} not here: {}", missing.as_deref().unwrap_or_default()),

@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let n_ctx = load::context_length(&gguf, args.ctx)?;
     let cancel = cancel_on_interrupt()?;
     let options = args.session.options(args.exact.exact);
-    let (loaded, tokenizer) = load::model_and_tokenizer(&gguf, n_ctx, args.session.device, options)?;
+    let (loaded, tokenizer) = load::model_and_tokenizer(&gguf, n_ctx, &args.session, &options)?;
     let prompt = prompt_tokens(args, &gguf, &tokenizer)?;
     let mut context = Context::new(&loaded.model, n_ctx)?;
     let (mut written, mut streamed) = (Ok(()), 0);

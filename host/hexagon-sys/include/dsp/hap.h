@@ -42,6 +42,8 @@ void HAP_debug_v2(int level, const char *file, int line, const char *format, ...
 #define HAP_POWER_SET_APPTYPE 3
 /// `type` of a vote on clocks and sleep.
 #define HAP_POWER_SET_DCVS_V3 12
+/// `type` of a vote on the matrix unit.
+#define HAP_POWER_SET_HMX 13
 /// The fastest clock.
 #define HAP_DCVS_VCORNER_MAX 255
 
@@ -83,6 +85,8 @@ typedef struct {
         int32_t apptype;
         /// For `HAP_POWER_SET_HVX`: 1 switches the vector units on.
         uint8_t hvx_power_up;
+        /// For `HAP_POWER_SET_HMX`: 1 switches the matrix unit on.
+        uint8_t hmx_power_up;
         /// For `HAP_POWER_SET_DCVS_V3`.
         HAP_power_dcvs_v3_t dcvs_v3;
         /// The largest request of any version, and the alignment of all of them.

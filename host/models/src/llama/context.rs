@@ -1,23 +1,20 @@
 //! A conversation: KV cache, position, and the prepared graphs that extend it.
 
+use hexloom::PreparedGraph;
 use hexloom::memory::compute::ComputeReport;
-use hexloom::memory::layout;
+use hexloom::plan::buffers::TensorNeed;
 use hexloom::prepared::{BatchTrace, OpCost};
-use hexloom::{Buffer, MapError, PreparedGraph};
+use hexloom::session::TensorUse;
 
 use super::Model;
-use super::forward::{self, Cache, Forward};
+use super::forward::Cache;
+use super::step::{KV_STEP, Step};
 use crate::ModelError;
 
-/// Positions by which the part of the cache that graphs see grows: one block of attention.
-const KV_STEP: u32 = hexloom::abi::scratch::ATTENTION_BLOCK;
 /// Tokens of a prompt that are evaluated together at most.
 pub const BATCH_TOKENS: usize = 64;
 /// Prepared graphs for prompt pieces that are kept beside the one for single tokens.
 const KEPT_GRAPHS: usize = 2;
-/// f16 bits of 0 and of minus infinity.
-const VISIBLE: u16 = 0;
-const HIDDEN: u16 = 0xfc00;
 
 /// One conversation with a model.
 pub struct Context<'m> {
@@ -29,16 +26,6 @@ pub struct Context<'m> {
     decode: Step,
     prompts: Vec<Step>,
     profile: bool,
-}
-
-/// A prepared forward pass over a fixed number of tokens.
-struct Step {
-    n_tokens: u32,
-    n_kv: u32,
-    prepared: PreparedGraph,
-    tensors: Forward,
-    /// First position of the last run, so that a mask of one row is only extended.
-    mask_end: u32,
 }
 
 impl<'m> Context<'m> {
@@ -92,35 +79,41 @@ impl<'m> Context<'m> {
         self.profile = profile;
     }
 
-    /// What each DSP thread did in the last profiled decode step, if the session has room for trace records.
+    /// What each DSP thread of the first session did in the last profiled decode step, if that session has room for trace
+    /// records.
     pub fn trace(&self) -> &[BatchTrace] {
-        self.decode.prepared.trace()
+        self.decode.graphs().next().map_or(&[], PreparedGraph::trace)
     }
 
-    /// Costs of the ops of the last profiled decode step.
+    /// Costs of the ops of the last profiled decode step in the first session.
     pub fn costs(&self) -> &[OpCost] {
-        self.decode.prepared.costs()
+        self.decode.graphs().next().map_or(&[], PreparedGraph::costs)
     }
 
-    /// Ops of one decode step, after fusion.
+    /// Mappings that the DSPs made for the last decode step: 0 where everything fits the window.
+    pub fn maps_per_token(&self) -> u32 {
+        self.decode.graphs().map(PreparedGraph::n_maps).sum()
+    }
+
+    /// Ops of one decode step, after fusion, of all sessions.
     pub fn n_ops(&self) -> usize {
-        self.decode.prepared.n_ops()
+        self.decode.graphs().map(PreparedGraph::n_ops).sum()
     }
 
     /// What the computed tensors of each graph prepared so far need, by the graph's name.
     pub fn compute_reports(&self) -> Result<Vec<(String, ComputeReport)>, ModelError> {
         let steps = [&self.decode].into_iter().chain(&self.prompts);
-        let report = |step: &Step| {
-            let report = step.prepared.compute_report().map_err(hexloom::SubmitError::from)?;
-            Ok((step.prepared.name().to_owned(), report))
+        let report = |graph: &PreparedGraph| {
+            let report = graph.compute_report().map_err(hexloom::SubmitError::from)?;
+            Ok((graph.name().to_owned(), report))
         };
-        steps.map(report).collect()
+        steps.flat_map(Step::graphs).map(report).collect()
     }
 
     /// Bytes of the buffers for computed tensors, of all graphs prepared so far.
     pub fn compute_bytes(&self) -> u64 {
         let steps = self.prompts.iter().chain([&self.decode]);
-        steps.map(|step| step.prepared.compute_bytes()).sum()
+        steps.flat_map(Step::graphs).map(PreparedGraph::compute_bytes).sum()
     }
 
     /// Appends tokens and gives the logits `[n_vocab]` after the last one.
@@ -135,7 +128,7 @@ impl<'m> Context<'m> {
             1 => &self.decode,
             _ => self.prompts.last().unwrap_or(&self.decode),
         };
-        Ok(step.prepared.floats(step.tensors.logits)?)
+        step.logits()
     }
 
     fn eval_piece(&mut self, tokens: &[u32]) -> Result<(), ModelError> {
@@ -158,7 +151,7 @@ impl<'m> Context<'m> {
                 &mut self.prompts[newest]
             }
         };
-        step.prepared.set_profile(self.profile);
+        step.set_profile(self.profile);
         step.run(tokens, self.n_past, self.cache.n_ctx)?;
         self.n_past += tokens.len() as u32;
         Ok(())
@@ -185,108 +178,34 @@ impl<'m> Context<'m> {
     }
 }
 
-impl Step {
-    fn new(model: &Model, cache: &Cache, n_tokens: u32) -> Result<Self, ModelError> {
-        let mut tensors = forward::build(model, cache, n_tokens, KV_STEP.min(cache.n_ctx))?;
-        let graph = std::mem::take(&mut tensors.graph);
-        let name = match n_tokens {
-            1 => "decode".to_owned(),
-            n => format!("prompt of {n}"),
-        };
-        let prepared = model.session().prepare(&name, graph)?;
-        let hidden = HIDDEN.to_le_bytes().repeat(cache.n_ctx as usize * n_tokens as usize);
-        prepared.write(tensors.mask, 0, &hidden)?;
-        Ok(Self {
-            n_tokens,
-            n_kv: KV_STEP.min(cache.n_ctx),
-            prepared,
-            tensors,
-            mask_end: 0,
-        })
-    }
-
-    /// Evaluates `tokens` at positions `n_past..`.
-    fn run(&mut self, tokens: &[u32], n_past: u32, n_ctx: u32) -> Result<(), ModelError> {
-        let end = n_past + self.n_tokens;
-        self.grow(end.next_multiple_of(KV_STEP).min(n_ctx))?;
-        self.write_mask(n_past, n_ctx)?;
-        let (prepared, tensors) = (&mut self.prepared, &self.tensors);
-        for (idx, &token) in (0u32..).zip(tokens) {
-            let at = u64::from(idx) * 4;
-            let position = (n_past + idx).to_le_bytes();
-            prepared.write(tensors.tokens, at, &token.to_le_bytes())?;
-            prepared.write(tensors.positions, at, &position)?;
-            prepared.write(tensors.cache_rows, at, &position)?;
-        }
-        if let Some(rows) = tensors.output_rows {
-            prepared.write(rows, 0, &(self.n_tokens - 1).to_le_bytes())?;
-        }
-        prepared.run()?;
-        Ok(())
-    }
-
-    /// Lets the graph see `n_kv` positions.
-    fn grow(&mut self, n_kv: u32) -> Result<(), ModelError> {
-        if n_kv == self.n_kv {
-            return Ok(());
-        }
-        let graph = &self.tensors;
-        let mut changes = Vec::with_capacity(graph.cache_views.len() + 1);
-        for &view in graph.cache_views.iter().chain([&graph.mask_view]) {
-            let mut ne = self.prepared.shape(view).ne;
-            let dim = if view == graph.mask_view { 0 } else { 1 };
-            ne[dim] = n_kv;
-            changes.push((view, ne));
-        }
-        self.prepared.patch(&changes)?;
-        self.n_kv = n_kv;
-        Ok(())
-    }
-
-    /// Row t sees positions up to `n_past + t`. Only what differs from the last run is written.
-    fn write_mask(&mut self, n_past: u32, n_ctx: u32) -> Result<(), MapError> {
-        let (prepared, mask) = (&self.prepared, self.tensors.mask);
-        let row_bytes = u64::from(n_ctx) * 2;
-        for row in 0..self.n_tokens {
-            let (was, now) = (self.mask_end + row, n_past + row + 1);
-            let was = if self.mask_end == 0 { 0 } else { was };
-            let (from, to, bits) = if now >= was {
-                (was, now, VISIBLE)
-            } else {
-                (now, was, HIDDEN)
-            };
-            let bytes = bits.to_le_bytes();
-            let start = u64::from(row) * row_bytes + u64::from(from) * 2;
-            match to - from {
-                1 => prepared.write(mask, start, &bytes)?,
-                n => prepared.write(mask, start, &bytes.repeat(n as usize))?,
-            }
-        }
-        self.mask_end = n_past + 1;
-        Ok(())
-    }
-}
-
+/// Allocates the cache, each layer's and rank's part in the session that computes it. Sessions come in the order of their
+/// ranks, so each layer's ranks are added in order.
 fn new_cache(model: &Model, n_ctx: u32) -> Result<Cache, ModelError> {
-    let config = model.config();
-    let bytes = u64::from(config.n_embd_kv()) * u64::from(n_ctx) * 2;
-    let names: Vec<String> = (0..config.n_layers)
-        .flat_map(|layer| [format!("cache_k_l{layer}"), format!("cache_v_l{layer}")])
-        .collect();
-    let sizes = names.iter().map(|name| (name.as_str(), bytes));
-    let layout = layout::plan(sizes, model.session().options().buffer_bytes_max);
-    let buffers = layout.buffer_bytes.iter().enumerate();
-    let buffers: Vec<Buffer> = buffers
-        .map(|(idx, &bytes)| model.session().alloc(&format!("KV cache {idx}"), bytes))
-        .collect::<Result<_, MapError>>()?;
-    let mut places = layout
-        .places
-        .iter()
-        .map(|place| (buffers[place.buffer].clone(), place.offset));
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    while let (Some(key), Some(value)) = (places.next(), places.next()) {
-        keys.push(key);
-        values.push(value);
+    let (config, split) = (model.config(), model.split());
+    let n_ranks = split.n_ranks();
+    let empty = || vec![Vec::with_capacity(n_ranks); config.n_layers as usize];
+    let (mut keys, mut values) = (empty(), empty());
+    for (number, session) in split.sessions().iter().enumerate() {
+        let pieces = (0..config.n_layers).flat_map(|layer| (0..n_ranks).map(move |rank| (layer, rank)));
+        let own: Vec<(u32, usize)> = pieces
+            .filter(|&(layer, rank)| split.session_of(config.n_layers, layer, rank) == number)
+            .collect();
+        let sizes = own.iter().flat_map(|&(layer, rank)| {
+            let heads = split.share(config, rank).kv_heads.len() as u64;
+            let bytes = heads * u64::from(config.head_size) * u64::from(n_ctx) * 2;
+            ["k", "v"].map(|part| (format!("cache_{part}_l{layer}"), bytes))
+        });
+        let sizes: Vec<(String, u64)> = sizes.collect();
+        let needs: Vec<TensorNeed<'_>> = sizes
+            .iter()
+            .map(|(name, bytes)| TensorNeed::new(name, *bytes))
+            .collect();
+        let found = session.alloc_tensors("KV cache", &needs, TensorUse::State)?;
+        let mut found = found.into_iter().flatten();
+        for &(layer, _) in &own {
+            keys[layer as usize].extend(found.next());
+            values[layer as usize].extend(found.next());
+        }
     }
     Ok(Cache { keys, values, n_ctx })
 }

@@ -7,8 +7,14 @@
 mod config;
 mod context;
 mod forward;
+mod layers;
+mod pending;
+mod roles;
+mod split;
+mod step;
 mod weights;
 
 pub use config::LlamaConfig;
 pub use context::{BATCH_TOKENS, Context};
+pub use split::Split;
 pub use weights::{Model, Progress, WeightPlan};

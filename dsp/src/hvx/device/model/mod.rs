@@ -10,8 +10,12 @@
 mod qfloat;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod watch;
 
 use super::Hvx;
+#[cfg(test)]
+pub(super) use watch::within;
 
 /// A PC in place of a vector unit.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,13 @@ pub struct Predicate(Register);
 /// A vector register with lanes in qf32 format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qf32(Register);
+
+/// Every vector load and store comes by here, so that a test can say where they may be.
+#[inline]
+fn touch<T>(_ptr: *const T, _bytes: usize) {
+    #[cfg(test)]
+    watch::check(_ptr.addr(), _bytes);
+}
 
 /// What a vector load leaves in bytes that were not asked for.
 const JUNK: i32 = 0x5a5a_5a5a;
@@ -125,17 +136,20 @@ impl Hvx for Model {
     #[inline(never)]
     unsafe fn vmem<T>(ptr: *const T) -> Register {
         assert!(ptr.cast::<Register>().is_aligned(), "vmem of an address off its line");
+        touch(ptr, 128);
         // SAFETY: the caller promises 128 readable bytes, and the assertion their alignment.
         unsafe { ptr.cast::<Register>().read() }
     }
     #[inline(never)]
     unsafe fn vmemu<T>(ptr: *const T) -> Register {
+        touch(ptr, 128);
         // SAFETY: the caller promises 128 readable bytes; the read asks for no alignment.
         Register(unsafe { ptr.cast::<[i32; 32]>().read_unaligned() })
     }
     #[inline(never)]
     unsafe fn vmemu_part<T, const BYTES: usize>(ptr: *const T) -> Register {
         const { assert!(BYTES <= 128) }
+        touch(ptr, BYTES);
         let mut register = Register([JUNK; 32]);
         // SAFETY: the caller promises `BYTES` readable bytes, no more than a register has; bytes ask for no alignment.
         unsafe { core::ptr::copy_nonoverlapping(ptr.cast::<u8>(), (&raw mut register).cast(), BYTES) };
@@ -143,6 +157,7 @@ impl Hvx for Model {
     }
     #[inline(never)]
     unsafe fn vmemu_store<T>(ptr: *mut T, x: Register) {
+        touch(ptr, 128);
         // SAFETY: the caller promises 128 writable bytes; the write asks for no alignment.
         unsafe { ptr.cast::<[i32; 32]>().write_unaligned(x.0) }
     }
@@ -153,6 +168,7 @@ impl Hvx for Model {
             ptr.addr().is_multiple_of(2),
             "a store of part of a vector to an odd address"
         );
+        touch(ptr, BYTES);
         // SAFETY: the caller promises `BYTES` writable bytes, and a register has no fewer; bytes ask for no alignment.
         unsafe { core::ptr::copy_nonoverlapping((&raw const x).cast::<u8>(), ptr.cast(), BYTES) }
     }

@@ -67,28 +67,31 @@ pub(super) fn decode(context: &mut Context<'_>, tokens: &[u32], rounds: u32) -> 
 }
 
 /// Time of a decode step less the time inside the transport: patches and encoding are in it, the DSP is not.
-pub(super) fn host(context: &mut Context<'_>, session: &Session, tokens: &[u32]) -> Result<HostTime, ModelError> {
+pub(super) fn host(context: &mut Context<'_>, sessions: &[Session], tokens: &[u32]) -> Result<HostTime, ModelError> {
+    let transport_ns = || sessions.iter().map(Session::transport_ns).sum::<u64>();
     warm_up(context, tokens)?;
     context.rewind(0);
     let mut times = Vec::with_capacity(tokens.len());
     for token in tokens.chunks(1) {
-        let before = session.transport_ns();
+        let before = transport_ns();
         let start = Instant::now();
         let logits = context.eval(token)?;
         std::hint::black_box(logits);
         let all = start.elapsed().as_nanos() as u64;
-        times.push(all.saturating_sub(session.transport_ns() - before));
+        times.push(all.saturating_sub(transport_ns() - before));
     }
     Ok(HostTime::of(times))
 }
 
-/// DSP time by kind of op, as a mean over decode steps.
-pub(super) fn ops(context: &mut Context<'_>, tokens: &[u32]) -> Result<Vec<OpTime>, ModelError> {
+/// DSP time by kind of op, and mappings made, as means over decode steps.
+pub(super) fn ops(context: &mut Context<'_>, tokens: &[u32]) -> Result<(Vec<OpTime>, f64), ModelError> {
     context.rewind(0);
     context.set_profile(true);
     let mut kinds: BTreeMap<&'static str, (usize, u64, u64)> = BTreeMap::new();
+    let mut n_maps = 0;
     for token in tokens.chunks(1) {
         context.eval(token)?;
+        n_maps += context.maps_per_token();
         for cost in context.costs() {
             let kind = kinds
                 .entry(cost.opcode.map_or("unknown", |opcode| opcode.name()))
@@ -110,7 +113,7 @@ pub(super) fn ops(context: &mut Context<'_>, tokens: &[u32]) -> Result<Vec<OpTim
         .collect();
     ops.sort_by(|a, b| b.us.total_cmp(&a.us));
     ops.retain(|op| op.us > 0.0);
-    Ok(ops)
+    Ok((ops, f64::from(n_maps) / tokens.len() as f64))
 }
 
 fn warm_up(context: &mut Context<'_>, tokens: &[u32]) -> Result<(), ModelError> {

@@ -54,6 +54,8 @@ struct Report {
     host_us_per_token_p99: f64,
     /// Decode steps that the host times are taken from.
     host_steps: u32,
+    /// Mappings that the DSPs made for a decode step; 0 where everything fits the window.
+    maps_per_token: f64,
     /// DSP time of one decode step by kind of op, most first; empty where the device has no clock.
     dsp_us_per_op: Vec<OpTime>,
 }
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let n_ctx = args.prompt.max(host_steps);
     let options = args.session.options(false);
-    let loaded = load::model(&gguf, n_ctx, args.session.device, options)?;
+    let loaded = load::model(&gguf, n_ctx, &args.session, &options)?;
     let mut context = Context::new(&loaded.model, n_ctx)?;
     let tokens = tokens(n_ctx, loaded.model.config().n_vocab);
     let session = loaded.model.session();
@@ -76,9 +78,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     bar.inc(1);
     let decode_tokens_per_s = measure::decode(&mut context, &tokens[..args.n as usize], rounds)?;
     bar.inc(1);
-    let host = measure::host(&mut context, session, &tokens[..host_steps as usize])?;
+    let host = measure::host(
+        &mut context,
+        loaded.model.split().sessions(),
+        &tokens[..host_steps as usize],
+    )?;
     bar.inc(1);
-    let dsp_us_per_op = measure::ops(&mut context, &tokens[..args.n as usize])?;
+    let (dsp_us_per_op, maps_per_token) = measure::ops(&mut context, &tokens[..args.n as usize])?;
     bar.finish_and_clear();
     let report = Report {
         n_prompt: args.prompt,
@@ -90,6 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         host_us_per_token: host.median_us,
         host_us_per_token_p99: host.p99_us,
         host_steps,
+        maps_per_token,
         dsp_us_per_op,
     };
     match args.json {
@@ -119,6 +126,9 @@ impl Report {
         line("host time per decode step, median", self.host_us_per_token, "us");
         let p99 = format!("  99 of 100 steps ({} steps)", self.host_steps);
         line(&p99, self.host_us_per_token_p99, "us");
+        if self.maps_per_token > 0.0 {
+            line("mappings per decode step", self.maps_per_token, "");
+        }
         if self.dsp_us_per_op.is_empty() {
             return text;
         }

@@ -2,6 +2,7 @@
 
 mod model;
 mod problem;
+mod window;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +31,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "problem",
         default_value_t = BATCH_TOKENS as u32)]
     batch: u32,
+    /// Plan for a 32-bit window of so many bytes instead of the usual one.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 32), conflicts_with = "problem")]
+    window: Option<u64>,
+    /// Plan for an architecture: 68, 69, 73, 75, 79 or 81.
+    #[arg(long, value_name = "N", value_parser = architecture, conflicts_with = "problem")]
+    arch: Option<u32>,
     /// Planning problem: CSV with the columns id, lower, upper and size.
     #[arg(long, value_name = "FILE")]
     problem: Option<PathBuf>,
@@ -39,12 +46,23 @@ pub(crate) struct Args {
     /// Seconds that the search may take.
     #[arg(long, value_name = "SECONDS", requires = "problem", default_value_t = 10.0)]
     budget: f64,
-    /// Draw the packing, time against address.
-    #[arg(long, value_name = "OUT", requires = "problem")]
+    /// Draw the window with what is mapped, batch by batch where it changes; of a problem the packing.
+    #[arg(long, value_name = "OUT")]
     svg: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+/// Architectures that hexloom has images for.
+const ARCHITECTURES: [u32; 6] = [68, 69, 73, 75, 79, 81];
+
+fn architecture(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix('v').unwrap_or(text).parse().ok();
+    number.filter(|arch| ARCHITECTURES.contains(arch)).ok_or_else(|| {
+        let known = ARCHITECTURES.map(|arch| arch.to_string()).join(", ");
+        format!("there is no such architecture; there are {known}")
+    })
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {

@@ -4,31 +4,57 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use hexloom_models::llama::LlamaConfig;
+
 use super::Args;
+use super::window::WindowReport;
 use crate::failure::Failure;
-use crate::memory::{Footprint, GraphMemory};
+use crate::memory::{Footprint, GraphMemory, Target};
 use crate::output::{grouped, mib};
 use crate::{load, output};
 
 /// Tensors named per chunk for people; `--json` has all.
 const NAMED: usize = 5;
 
+/// What `--json` prints.
+#[derive(serde::Serialize)]
+struct Everything<'a> {
+    #[serde(flatten)]
+    footprint: &'a Footprint,
+    window: &'a WindowReport,
+}
+
 pub(super) fn run(args: &Args, path: &Path) -> Result<ExitCode, Failure> {
     let gguf = load::open(path)?;
     let n_ctx = load::context_length(&gguf, args.ctx)?;
-    let footprint = Footprint::of(&gguf, n_ctx, args.batch)?;
+    let target = Target {
+        window_bytes: args.window,
+        arch: args.arch,
+    };
+    let footprint = Footprint::of(&gguf, n_ctx, args.batch, target)?;
+    let report = WindowReport::new(&footprint, &LlamaConfig::from_gguf(&gguf)?);
+    if let Some(out) = &args.svg {
+        std::fs::write(out, report.picture()).map_err(|source| Failure::Write {
+            path: out.clone(),
+            source,
+        })?;
+    }
     if args.json {
-        output::print_json(&footprint)?;
+        output::print_json(&Everything {
+            footprint: &footprint,
+            window: &report,
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = table(&footprint);
+    report.write(&mut text);
     footprint.graphs.iter().for_each(|graph| write_graph(&mut text, graph));
     let smaller = [
         (args.batch > 1).then_some(("--batch", args.batch / 2, n_ctx, args.batch / 2)),
         (n_ctx > 1).then_some(("--ctx", n_ctx / 2, n_ctx / 2, args.batch)),
     ];
     for (option, value, n_ctx, n_batch) in smaller.into_iter().flatten() {
-        let other = Footprint::of(&gguf, n_ctx, n_batch)?;
+        let other = Footprint::of(&gguf, n_ctx, n_batch, target)?;
         let saved = footprint.total_bytes.saturating_sub(other.total_bytes);
         let _ = writeln!(
             text,
@@ -90,6 +116,7 @@ fn table(footprint: &Footprint) -> String {
     let (total, window) = (footprint.total_bytes, footprint.window_bytes);
     let _ = match footprint.fits {
         true => writeln!(text, "fits, {} are left", mib(window - total)),
+        false if total <= window => writeln!(text, "does not fit, {} are too few for guards", mib(window - total)),
         false => writeln!(text, "does not fit, {} are missing", mib(total - window)),
     };
     let (most, trained) = (

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         trace_records: if file.is_some() { TRACE_RECORDS } else { 0 },
         ..args.session.options(false)
     };
-    let loaded = load::model(&gguf, n_ctx, args.session.device, options)?;
+    let loaded = load::model(&gguf, n_ctx, &args.session, &options)?;
     let mut context = Context::new(&loaded.model, n_ctx)?;
     let tokens = tokens(n_ctx, loaded.model.config().n_vocab);
     let (prompt, steps) = tokens.split_at(args.prompt as usize);

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let n_ctx = entries.iter().map(Entry::n_evaluated).max().unwrap_or(0).max(1);
     let n_ctx = u32::try_from(n_ctx).unwrap_or(u32::MAX);
     let options = args.session.options(args.exact.exact);
-    let loaded = load::model(&gguf, n_ctx, args.session.device, options)?;
+    let loaded = load::model(&gguf, n_ctx, &args.session, &options)?;
     let mut context = Context::new(&loaded.model, n_ctx)?;
     let bar = load::steps_bar("scoring", entries.iter().map(|entry| entry.tokens.len()).sum());
     let scores: Result<Vec<Scores>, Failure> = entries

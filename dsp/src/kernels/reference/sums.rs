@@ -8,7 +8,7 @@ use crate::kernels::get_rows::table_row;
 use crate::kernels::matmul_id::check;
 use crate::real;
 
-pub(super) fn reduce(args: &OpArgs<'_>) -> Result<(), Status> {
+pub(super) fn sums(args: &OpArgs<'_>) -> Result<(), Status> {
     let (x, out) = (args.src(0)?, args.dst(0)?);
     let [len, ..] = x.ne();
     let mut all = 0.0;

@@ -1,0 +1,164 @@
+//! The layers of one part of a model, as ops.
+
+use std::ops::Range;
+
+use hexloom::abi::Opcode;
+use hexloom::abi::limits::MAX_PARAMS;
+use hexloom::graph::AttentionParams;
+use hexloom::{Buffer, DType, Graph, GraphError, TensorId};
+
+use super::Model;
+use super::forward::{Cache, Joints};
+
+/// What every layer uses.
+pub(super) struct Layers<'a> {
+    pub(super) model: &'a Model,
+    pub(super) cache: &'a Cache,
+    pub(super) joints: &'a Joints,
+    /// Segments that this part computes.
+    pub(super) ranks: Range<usize>,
+    pub(super) n_tokens: u32,
+    pub(super) n_kv: u32,
+    pub(super) positions: TensorId,
+    pub(super) cache_rows: TensorId,
+    pub(super) mask_view: TensorId,
+    pub(super) factors: Option<TensorId>,
+    pub(super) cache_views: Vec<TensorId>,
+}
+
+impl Layers<'_> {
+    /// Attention and feed-forward with their residuals; only `rows` of the result when given.
+    pub(super) fn layer(
+        &mut self,
+        g: &mut Graph,
+        x: TensorId,
+        layer: u32,
+        rows: Option<TensorId>,
+    ) -> Result<TensorId, GraphError> {
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let normed = self.norm(g, &name("attn_norm"), x)?;
+        let projected = self.sum(g, &name("attn_output"), |this, g, rank| {
+            let attention = this.attention(g, normed, layer, rank)?;
+            match rows {
+                Some(rows) => g.get_rows(&name("attn_rows"), attention, rows),
+                None => Ok(attention),
+            }
+        })?;
+        let residual = match rows {
+            Some(rows) => g.get_rows(&name("residual_rows"), x, rows)?,
+            None => x,
+        };
+        let x = g.add(&name("attn_residual"), projected, residual)?;
+        let normed = self.norm(g, &name("ffn_norm"), x)?;
+        let down = self.sum(g, &name("ffn_down"), |this, g, rank| {
+            let gate = this.project(g, &name("ffn_gate"), normed, rank)?;
+            let up = this.project(g, &name("ffn_up"), normed, rank)?;
+            g.gated(&name("ffn_act"), Opcode::Swiglu, gate, up)
+        })?;
+        g.add(&name("ffn_residual"), down, x)
+    }
+
+    /// The product of weight `name` with what `segment` makes for each rank, summed over the ranks in their order: here if
+    /// this part has them all, otherwise between the sessions.
+    fn sum(
+        &mut self,
+        g: &mut Graph,
+        name: &str,
+        mut segment: impl FnMut(&mut Self, &mut Graph, usize) -> Result<TensorId, GraphError>,
+    ) -> Result<TensorId, GraphError> {
+        if let Some(reduction) = &self.joints.reduction {
+            let rank = self.ranks.start;
+            let x = segment(self, g, rank)?;
+            let weight = required(self.model, g, &format!("{name}.weight"), rank)?;
+            let ([_, n, ..], [_, m, ..]) = (g.shape(weight).ne, g.shape(x).ne);
+            let place = |buffer: &Buffer| g.placed(name, DType::F32, [n, m, 1, 1], buffer, 0);
+            let partials: Vec<TensorId> = self.joints.partials.iter().map(place).collect::<Result<_, _>>()?;
+            let srcs = vec![Some(weight), Some(x)];
+            g.node(name, Opcode::MulMat, [0; MAX_PARAMS], srcs, vec![partials[rank]])?;
+            return g.all_reduce(&format!("{name} sum"), reduction, rank, &partials);
+        }
+        let mut total = None;
+        for rank in self.ranks.clone() {
+            let x = segment(self, g, rank)?;
+            let product = self.project(g, name, x, rank)?;
+            total = Some(match total {
+                Some(total) => g.add(&format!("{name} sum"), total, product)?,
+                None => product,
+            });
+        }
+        total.ok_or_else(|| GraphError::Tensor {
+            name: name.to_owned(),
+            what: "a part without ranks computes nothing".to_owned(),
+        })
+    }
+
+    /// Attention of one rank's heads.
+    fn attention(&mut self, g: &mut Graph, x: TensorId, layer: u32, rank: usize) -> Result<TensorId, GraphError> {
+        let config = self.model.config();
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let (head, n_tokens) = (config.head_size, self.n_tokens);
+        let n_kv_heads = self.model.split().share(config, rank).kv_heads.len() as u32;
+        let n_heads = n_kv_heads * (config.n_heads / config.n_kv_heads);
+        let q = self.project(g, &name("attn_q"), x, rank)?;
+        let k = self.project(g, &name("attn_k"), x, rank)?;
+        let v = self.project(g, &name("attn_v"), x, rank)?;
+        let q = g.reshape(&name("q"), q, [head, n_heads, n_tokens, 1])?;
+        let k = g.reshape(&name("k"), k, [head, n_kv_heads, n_tokens, 1])?;
+        let q = g.rope(&name("q_rope"), q, self.positions, self.factors, &config.rope)?;
+        let k = g.rope(&name("k_rope"), k, self.positions, self.factors, &config.rope)?;
+        let k = g.reshape(&name("k_rows"), k, [head * n_kv_heads, n_tokens, 1, 1])?;
+        let [keys, values] = [&self.cache.keys, &self.cache.values].map(|cache| cache[layer as usize][rank].clone());
+        let keys = self.store(g, &format!("cache_k_l{layer}"), keys, k, n_kv_heads)?;
+        let values = self.store(g, &format!("cache_v_l{layer}"), values, v, n_kv_heads)?;
+        let [b0, b1, b2, b3] = g.shape(q).nb;
+        let q = g.view(&name("q_heads"), q, [head, n_tokens, n_heads, 1], [b0, b2, b1, b3], 0)?;
+        let attention = AttentionParams {
+            scale: 1.0 / (head as f32).sqrt(),
+            max_bias: 0.0,
+            softcap: 0.0,
+        };
+        let out = g.flash_attn(&name("attn"), q, keys, values, Some(self.mask_view), None, &attention)?;
+        g.reshape(&name("attn_flat"), out, [head * n_heads, n_tokens, 1, 1])
+    }
+
+    /// Stores rows in a cache and gives the view of it that attention reads.
+    fn store(
+        &mut self,
+        g: &mut Graph,
+        name: &str,
+        (buffer, offset): (Buffer, u64),
+        rows: TensorId,
+        n_kv_heads: u32,
+    ) -> Result<TensorId, GraphError> {
+        let head = self.model.config().head_size;
+        let width = head * n_kv_heads;
+        let cache = g.placed(name, DType::F16, [width, self.cache.n_ctx, 1, 1], &buffer, offset)?;
+        let stored = g.set_rows(&format!("{name} store"), cache, rows, self.cache_rows)?;
+        let [b0, row, whole, _] = g.shape(stored).nb;
+        let ne = [head, self.n_kv, n_kv_heads, 1];
+        let view = g.view(&format!("{name} view"), stored, ne, [b0, row, b0 * head, whole], 0)?;
+        g.patchable(view);
+        self.cache_views.push(view);
+        Ok(view)
+    }
+
+    fn project(&self, g: &mut Graph, name: &str, x: TensorId, rank: usize) -> Result<TensorId, GraphError> {
+        let weight = required(self.model, g, &format!("{name}.weight"), rank)?;
+        g.mul_mat(name, weight, x)
+    }
+
+    /// RMS norm of x, scaled by a weight that all ranks share.
+    pub(super) fn norm(&self, g: &mut Graph, name: &str, x: TensorId) -> Result<TensorId, GraphError> {
+        let weight = required(self.model, g, &format!("{name}.weight"), 0)?;
+        let normed = g.rms_norm(&format!("{name}.rms"), x, self.model.config().norm_eps)?;
+        g.mul(name, normed, weight)
+    }
+}
+
+/// A weight that the roles guarantee.
+pub(super) fn required(model: &Model, g: &mut Graph, name: &str, rank: usize) -> Result<TensorId, GraphError> {
+    model.find(g, name, rank)?.ok_or_else(|| GraphError::Tensor {
+        name: name.to_owned(),
+        what: "the model has no such weight".to_owned(),
+    })
+}
