@@ -53,12 +53,9 @@ fn dims(operands: &Operands<'_>) -> &'static [usize] {
         Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
             &[3, 2, 1, 0]
         }
-        Opcode::Swiglu
-        | Opcode::Geglu
-        | Opcode::GegluErf
-        | Opcode::GegluQuick
-        | Opcode::Reglu
-        | Opcode::Cpy => &[3, 2, 1, 0],
+        Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu | Opcode::Cpy => {
+            &[3, 2, 1, 0]
+        }
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => &[3, 2, 1],
         Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum => &[3, 2, 1],
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx | Opcode::SetRows => &[0],
