@@ -16,8 +16,8 @@ const IQ4: [f32; 16] = [
 /// Values of `MXFP4` codes, doubled.
 const MXFP4: [f32; 8] = [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0];
 
-/// Piece `piece` of a block of quantised type `dtype`.
-#[inline(always)]
+/// Piece `piece` of a block of quantised type `dtype`. Not inlined: a dozen formats would be in every kernel that reads rows.
+#[inline(never)]
 pub(super) fn piece(dtype: DType, block: Span<'_, u8>, piece: usize) -> [f32; LANES] {
     let bytes = Bytes(block);
     match dtype {

@@ -80,7 +80,7 @@ fn widen<T: Plain>(row: Span<'_, T>, block: usize, to_f32: impl Fn(T) -> f32) ->
 }
 
 impl TileRow<'_> {
-    #[inline(always)]
+    #[inline(never)]
     fn get(&self, tile: usize) -> [f32; LANES] {
         let code_bytes = self.layout.code_bytes as usize;
         let scale_bytes = self.layout.scale_bytes as usize;

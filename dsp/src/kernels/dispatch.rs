@@ -3,8 +3,8 @@
 use hexloom_abi::{Opcode, Status};
 
 use super::{
-    Context, OpArgs, argmax, attention, binary, cpy, functions, gated, get_rows, matmul, matmul_id, norm, out_prod,
-    reduce, reference, rope, set_rows, soft_max, sums, unary, window,
+    Context, OpArgs, argmax, attention, binary, cpy, functions, get_rows, matmul, matmul_id, norm, out_prod, reduce,
+    reference, rope, set_rows, soft_max, sums, window,
 };
 use crate::hvx::Isa;
 #[cfg(target_arch = "hexagon")]
@@ -74,11 +74,8 @@ fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx => matmul::matmul::<I>(cx, args),
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => binary::binary::<I>(cx, args),
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => norm::norm::<I>(cx, args),
-        Opcode::Silu | Opcode::Gelu | Opcode::GeluErf | Opcode::GeluQuick | Opcode::Scale | Opcode::Clamp => {
-            unary::unary::<I>(cx, args)
-        }
         Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => {
-            gated::gated::<I>(cx, args)
+            functions::gated::<I>(cx, args)
         }
         Opcode::Rope => rope::rope::<I>(cx, args),
         Opcode::SoftMax => soft_max::soft_max::<I>(cx, args),

@@ -7,7 +7,7 @@ use crate::hvx::plain::{f32_to_f16, round_even};
 use crate::tensor::Span;
 
 /// Stores one block of 32 elements. Non-finite values give a block that means nothing.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn block(dtype: DType, x: &[f32; LANES], to: Span<'_, u8>) {
     match dtype {
         DType::Q4_0 => signed(x, to, 8.0),
@@ -19,7 +19,7 @@ pub(super) fn block(dtype: DType, x: &[f32; LANES], to: Span<'_, u8>) {
 }
 
 /// Codes around a middle: the value of largest magnitude becomes code 0.
-#[inline(always)]
+#[inline(never)]
 fn signed(x: &[f32; LANES], to: Span<'_, u8>, middle: f32) {
     let largest = x
         .iter()
@@ -34,7 +34,7 @@ fn signed(x: &[f32; LANES], to: Span<'_, u8>, middle: f32) {
 }
 
 /// Codes from a minimum.
-#[inline(always)]
+#[inline(never)]
 fn unsigned(x: &[f32; LANES], to: Span<'_, u8>, largest: f32) {
     let low = x.iter().fold(f32::MAX, |low, &x| if x < low { x } else { low });
     let high = x.iter().fold(-f32::MAX, |high, &x| if x > high { x } else { high });

@@ -13,8 +13,8 @@ mod cpy;
 mod dequantize;
 mod dispatch;
 mod encode;
+mod formulas;
 mod functions;
-mod gated;
 mod get_rows;
 pub(crate) mod matmul;
 mod matmul_float;
@@ -33,7 +33,6 @@ mod set_rows;
 mod slope;
 mod soft_max;
 mod sums;
-mod unary;
 mod window;
 
 use core::cell::Cell;

@@ -101,12 +101,18 @@ impl<'a> Row<'a> {
                 Cells::Apart(..) => {}
             }
         }
+        I::from_array(self.gather(start, fill))
+    }
+
+    /// The same one by one: a row's tail, elements apart. Not inlined: every kernel has several places that come here.
+    #[inline(never)]
+    fn gather(&self, start: usize, fill: f32) -> [f32; LANES] {
         let mut lanes = [fill; LANES];
         let count = LANES.min(self.len.saturating_sub(start));
         for (lane, slot) in lanes.iter_mut().enumerate().take(count) {
             *slot = self.get(start + lane);
         }
-        I::from_array(lanes)
+        lanes
     }
 
     /// 32 elements from `start` of this row repeated without end.
@@ -119,6 +125,11 @@ impl<'a> Row<'a> {
         if self.len == 1 {
             return I::splat(self.get(0));
         }
+        I::from_array(self.gather_repeated(first))
+    }
+
+    #[inline(never)]
+    fn gather_repeated(&self, first: usize) -> [f32; LANES] {
         let mut lanes = [0.0; LANES];
         let mut idx = first;
         for slot in &mut lanes {
@@ -128,7 +139,7 @@ impl<'a> Row<'a> {
                 idx = 0;
             }
         }
-        I::from_array(lanes)
+        lanes
     }
 
     /// Stores 32 lanes from `start`, without those past the row's end.
@@ -145,8 +156,13 @@ impl<'a> Row<'a> {
                 Cells::Apart(..) => {}
             }
         }
+        self.scatter(start, &I::to_array(x));
+    }
+
+    #[inline(never)]
+    fn scatter(&self, start: usize, lanes: &[f32; LANES]) {
         let count = LANES.min(self.len.saturating_sub(start));
-        for (lane, value) in I::to_array(x).into_iter().enumerate().take(count) {
+        for (lane, &value) in lanes.iter().enumerate().take(count) {
             self.set(start + lane, value);
         }
     }
