@@ -109,7 +109,7 @@ unsafe fn word(act: *const i8) -> i32 {
 
 /// Operations on floats, lane by lane.
 mod lanes {
-    use super::{Halves, HvxVector, Isa, LANES, Line, Plain, line, words};
+    use super::{Halves, HvxVector, Isa, LANES, Line, Plain, line, mux, words};
     use crate::hvx::plain::{f16_to_f32, f32_to_f16, round_even, sqrt};
 
     macro_rules! binary {
@@ -131,10 +131,19 @@ mod lanes {
         sub: |a, b| a - b;
         mul: |a, b| a * b;
         div: |a, b| a / b;
-        max: |a, b| if a > b { a } else { b };
-        min: |a, b| if a < b { a } else { b };
         gt: |a, b| f32::from_bits(if a > b { u32::MAX } else { 0 });
         eq: |a, b| f32::from_bits(if a == b { u32::MAX } else { 0 });
+    }
+
+    /// By a mask: LLVM makes `sfmax` of a comparison with 0, which drops a NaN.
+    #[inline(never)]
+    pub(super) fn max(a: &Line, b: &Line) -> Line {
+        line(mux(words(gt(a, b)), words(*a), words(*b)))
+    }
+
+    #[inline(never)]
+    pub(super) fn min(a: &Line, b: &Line) -> Line {
+        line(mux(words(gt(b, a)), words(*a), words(*b)))
     }
 
     #[inline(never)]
