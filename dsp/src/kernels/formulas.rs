@@ -36,12 +36,22 @@ impl Function {
             Opcode::Step => I::select(above, one, zero),
             Opcode::Tanh => math::tanh::<I>(x),
             Opcode::Elu | Opcode::Expm1 | Opcode::Xielu => self.exponential::<I>(x),
-            Opcode::HardSwish => I::mul(x, hard_sigmoid::<I>(x)),
-            Opcode::HardSigmoid => hard_sigmoid::<I>(x),
-            Opcode::Exp => math::exp::<I>(x),
-            Opcode::Softplus => {
-                let tail = math::exp::<I>(negated::<I>(math::abs::<I>(x)));
-                I::add(I::max(zero, x), log1p::<I>(tail))
+            Opcode::HardSwish | Opcode::HardSigmoid => {
+                let value = hard_sigmoid::<I>(x);
+                if self.opcode == Opcode::HardSwish {
+                    I::mul(x, value)
+                } else {
+                    value
+                }
+            }
+            Opcode::Exp | Opcode::Softplus => {
+                let is_exp = self.opcode == Opcode::Exp;
+                let value = math::exp::<I>(if is_exp { x } else { negated::<I>(math::abs::<I>(x)) });
+                if is_exp {
+                    value
+                } else {
+                    I::add(I::max(zero, x), log1p::<I>(value))
+                }
             }
             Opcode::Floor => floor::<I>(x),
             Opcode::Ceil => ceil::<I>(x),
