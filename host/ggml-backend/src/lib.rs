@@ -1,10 +1,10 @@
 //! hexloom as a back end of ggml: what `GGML_BACKEND_PATH` names, so that llama.cpp and whisper.cpp run on it unchanged.
 //!
 //! ggml asks a back end through tables of C functions. [`abi`] declares the tables; the other modules fill them, from the
-//! outside in: [`registry`] (which devices there are), [`device`] (what one can do), [`buffer`] (memory and the layout of
-//! weights in it), [`stream`] (running graphs), [`graph`] (from ggml's nodes to prepared graphs).
+//! outside in: `registry` (which devices there are), `device` (what one can do), `buffer` (memory and the layout of
+//! weights in it), `stream` (running graphs), `graph` (from ggml's nodes to prepared graphs).
 //!
-//! Every foreign entry is a few lines that call safe code through [`guard`]: no panic crosses the border, and a failure
+//! Every foreign entry is a few lines that call safe code through `guard`: no panic crosses the border, and a failure
 //! becomes ggml's status plus one line in its log.
 
 pub mod abi;

@@ -1,7 +1,7 @@
 //! ggml's back-end interface, API version 3, as ggml 0.27 has it: plain C structures, declared here from their facts.
 //!
 //! Version 3 differs from version 2 by two functions for many tensors at once in [`BufferTypeFns`]. ggml itself
-//! compares the version in [`Registry`] and refuses another one in a sentence; [`crate::ggml`] checks what the number does not tell.
+//! compares the version in [`Registry`] and refuses another one in a sentence; `ggml` checks what the number does not tell.
 //! Functions that may be absent are `Option`s; the types of those that hexloom never provides are left at [`Unused`].
 
 mod backend;

@@ -53,6 +53,10 @@ pub(super) fn node(tensor: &Tensor) -> Option<Result<Node, Why>> {
             let axes = [axis(0, 3, 6, 0), axis(1, 4, 7, 1), axis(2, 5, 8, 2)];
             (Opcode::Conv, axes, given[9], 3, vec![tensor.src(0), tensor.src(1)])
         }
+        // ggml then divides by the elements inside the image, not by the window's.
+        abi::Op::Pool1d if given[0] == 1 && given[3] > 0 => {
+            return Some(Err("the mean of a window that leaves the image has no kernel"));
+        }
         abi::Op::Pool1d => {
             let axes = [[given[2], given[3], 1, given[1]], none, none];
             (Opcode::Pool, axes, 1, 1, vec![tensor.src(0)])
