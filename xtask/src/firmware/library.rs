@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::elf::{self, Image};
+use super::elf::Image;
 use super::image::{Built, ImageFacts};
+use super::loader;
 use super::tools::Tools;
 use crate::process;
 
@@ -51,11 +52,7 @@ impl Lists {
     /// Holds a library against the lists and the loader's rules; an error lists everything that is wrong.
     pub(crate) fn check(&self, file: &[u8], facts: &ImageFacts) -> Result<()> {
         let image = Image::parse(file).with_context(|| facts.image.clone())?;
-        let mut faults = image.library_faults(&facts.image)?;
-        let arch = format!("v{:x}", image.arch_flags());
-        if arch != facts.arch() {
-            faults.push(format!("its header says {arch}"));
-        }
+        let mut faults = loader::faults(&image, facts.arch(), &facts.image)?;
         faults.extend(self.name_faults(facts.arch(), &image.exports()?, &image.undefined()?));
         if faults.is_empty() {
             return Ok(());
@@ -140,7 +137,7 @@ pub(crate) fn link(tools: &Tools, lists: &Lists, built: &Built, soname: &str, de
             .arg(&output);
         process::run(&mut linker, deadline)?;
         let mut file = fs::read(&output).with_context(|| format!("cannot read {}", output.display()))?;
-        elf::stamp_loader_version(&mut file)?;
+        loader::stamp(&mut file)?;
         Ok::<_, anyhow::Error>(file)
     };
     Ok(Linked {

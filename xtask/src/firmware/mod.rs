@@ -6,6 +6,7 @@
 mod elf;
 mod image;
 mod library;
+mod loader;
 mod tools;
 
 use std::path::PathBuf;
