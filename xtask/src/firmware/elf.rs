@@ -52,6 +52,12 @@ impl<'a> Image<'a> {
         headers.map(Segment::read).collect()
     }
 
+    /// Whether a signer has put its table of hashes into the file.
+    pub(crate) fn is_signed(&self) -> bool {
+        let is_table = |segment: &Segment| segment.flags & SIGNER_MASK == SIGNER_HASHES;
+        self.segments().iter().any(is_table)
+    }
+
     /// Bytes of the file.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file.data().len() as u64
@@ -121,6 +127,10 @@ impl<'a> Image<'a> {
     }
 }
 
+/// Bits of a program header's flags that signers use, and their value for the table of hashes with the signature.
+const SIGNER_MASK: u32 = 7 << 24;
+pub(crate) const SIGNER_HASHES: u32 = 2 << 24;
+
 /// Bytes of a relocation with addend.
 pub(crate) const RELOCATION_BYTES: usize = 12;
 
@@ -163,6 +173,6 @@ impl Segment {
 }
 
 #[cfg(test)]
-pub(super) mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;

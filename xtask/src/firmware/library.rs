@@ -17,13 +17,13 @@ use crate::process;
 /// What the link goes by, one file each of `toolchains/link/`.
 pub(crate) struct Lists {
     /// What the library gives to others.
-    exports: BTreeSet<String>,
+    pub(super) exports: BTreeSet<String>,
     /// What it asks the loader for, with the architectures where it does so; none means all.
-    undefined: BTreeMap<String, BTreeSet<String>>,
+    pub(super) undefined: BTreeMap<String, BTreeSet<String>>,
     /// What the loader is known to have.
-    provided: BTreeSet<String>,
+    pub(super) provided: BTreeSet<String>,
     /// Where each section goes.
-    script: PathBuf,
+    pub(super) script: PathBuf,
 }
 
 /// A linked library.
@@ -95,8 +95,7 @@ impl Lists {
 /// Links the static library twice: with symbols, and without.
 pub(crate) fn link(tools: &Tools, lists: &Lists, built: &Built, soname: &str, deadline: Instant) -> Result<Linked> {
     let versions = built.file.with_extension("map");
-    let exports: Vec<&str> = lists.exports.iter().map(String::as_str).collect();
-    fs::write(&versions, format!("{{ global: {}; local: *; }};\n", exports.join("; ")))?;
+    fs::write(&versions, version_script(lists))?;
     let one = |extra: &[&str]| {
         let output = built.file.with_extension("so");
         let mut linker = Command::new(&tools.linker);
@@ -131,7 +130,7 @@ pub(crate) fn link(tools: &Tools, lists: &Lists, built: &Built, soname: &str, de
             .arg(&built.log_table)
             .arg("--version-script")
             .arg(&versions)
-            .args(exports.iter().flat_map(|name| ["-u", name]))
+            .args(lists.exports.iter().flat_map(|name| ["-u", name]))
             .arg(&built.file)
             .arg("-o")
             .arg(&output);
@@ -144,6 +143,12 @@ pub(crate) fn link(tools: &Tools, lists: &Lists, built: &Built, soname: &str, de
         with_symbols: one(&[])?,
         stripped: one(&["--strip-all"])?,
     })
+}
+
+/// What keeps every other name out of the table of exports.
+pub(crate) fn version_script(lists: &Lists) -> String {
+    let exports: Vec<&str> = lists.exports.iter().map(String::as_str).collect();
+    format!("{{ global: {}; local: *; }};\n", exports.join("; "))
 }
 
 /// The names of a list with the words behind each: one name a line, empty lines and those that begin with `#` aside.
