@@ -13,6 +13,8 @@
 mod arch;
 pub mod entry;
 mod guarded;
+#[cfg(feature = "idl-skel")]
+pub mod idl;
 mod log;
 mod platform;
 mod power;

@@ -23,6 +23,7 @@ hexloom_open:
 hexloom_close:
 hexloom_call:
     { call qurt_sleep; allocframe(#8) }
+    { r0 = add(pc, ##table@pcrel) }
     { call HAP_debug_v2 }
     { dealloc_return }
     .section .data.rel.ro.table,\"aw\",@progbits
