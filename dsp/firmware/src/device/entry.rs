@@ -6,45 +6,40 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use hexloom_abi::control::{ControlReply, ControlRequest};
 use hexloom_abi::fastrpc::RpcRefusal;
 use hexloom_dsp::rpc::Service;
+#[cfg(not(feature = "idl-skel"))]
+use hexloom_dsp::rpc::{self, RemoteArg};
 
 use crate::session;
 
 /// The one handle that is given out; a process has one session.
 const HANDLE: u64 = 1;
 
+/// The library's address; what opens it adds a core and a session.
+#[cfg(not(feature = "idl-skel"))]
+const ADDRESS: &str = concat!(
+    "file:///libhexloom-v",
+    env!("HEXLOOM_ARCH"),
+    ".so?hexloom_skel_handle_invoke&_modver=1.0\0"
+);
+
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
+/// The address in the library's image, where tools look for it.
 #[cfg(not(feature = "idl-skel"))]
-mod dispatcher {
-    use hexloom_dsp::rpc::{self, RemoteArg};
+#[allow(non_upper_case_globals, reason = "the name that the system's tools look for")]
+#[unsafe(no_mangle)]
+pub static hexloom_skel_handle_invoke_uri: [u8; ADDRESS.len()] = *ADDRESS.as_bytes().first_chunk().unwrap();
 
-    use super::Library;
-
-    /// The library's address; what opens it adds a core and a session.
-    const ADDRESS: &str = concat!(
-        "file:///libhexloom-v",
-        env!("HEXLOOM_ARCH"),
-        ".so?hexloom_skel_handle_invoke&_modver=1.0\0"
-    );
-
-    /// The address in the library's image, where tools look for it.
-    #[allow(non_upper_case_globals, reason = "the name that the system's tools look for")]
-    #[unsafe(no_mangle)]
-    pub static hexloom_skel_handle_invoke_uri: [u8; ADDRESS.len()] = *ADDRESS.as_bytes().first_chunk().unwrap();
-
-    /// Takes a call of FastRPC: [`hexloom_abi::fastrpc::RpcMethod`]. Gives 0, or a code with the DSP's offset.
-    ///
-    /// # Safety
-    /// As FastRPC's dispatcher calls it: [`rpc::invoke`] says what holds for the arguments.
-    #[unsafe(no_mangle)]
-    pub unsafe extern "C" fn hexloom_skel_handle_invoke(handle: u64, scalars: u32, args: *mut RemoteArg) -> u32 {
-        // SAFETY: the caller's promise.
-        unsafe { rpc::invoke(&Library, handle, scalars, args) }
-    }
+/// Takes a call of FastRPC: [`hexloom_abi::fastrpc::RpcMethod`]. Gives 0, or a code with the DSP's offset.
+///
+/// # Safety
+/// As FastRPC's dispatcher calls it: [`rpc::invoke`] says what holds for the arguments.
+#[cfg(not(feature = "idl-skel"))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hexloom_skel_handle_invoke(handle: u64, scalars: u32, args: *mut RemoteArg) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { rpc::invoke(&Library, handle, scalars, args) }
 }
-
-#[cfg(not(feature = "idl-skel"))]
-pub use dispatcher::{hexloom_skel_handle_invoke, hexloom_skel_handle_invoke_uri};
 
 /// This library, of which a process has one.
 pub(crate) struct Library;

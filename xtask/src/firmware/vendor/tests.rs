@@ -88,8 +88,8 @@ impl Bench {
             },
             lists: Lists {
                 exports: set(&["hexloom_call"]),
-                undefined: [("qurt_sleep", ""), ("HAP_debug_v2", "")]
-                    .map(|(name, _)| (name.into(), set(&[])))
+                undefined: ["qurt_sleep", "HAP_debug_v2"]
+                    .map(|name| (name.to_owned(), set(&[])))
                     .into(),
                 provided: set(&["qurt_sleep", "HAP_debug_v2"]),
                 script: Path::new(ROOT).join("toolchains/link/library.x"),
