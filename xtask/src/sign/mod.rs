@@ -140,6 +140,9 @@ fn sign_libraries(
     package.refresh()
 }
 
+/// A segment and its bytes.
+type Content = (Segment, Vec<u8>);
+
 /// Whether `signed` is `unsigned` with a signature: for the same architecture, with the same in every loaded segment, and so
 /// with everything that the loader's rules are about.
 fn check(unsigned: &[u8], signed: &[u8]) -> Result<()> {
@@ -154,7 +157,7 @@ fn check(unsigned: &[u8], signed: &[u8]) -> Result<()> {
             before.flags()
         );
     }
-    let contents = |file: &[u8], image: &Image<'_>| -> Option<Vec<(Segment, Vec<u8>)>> {
+    let contents = |file: &[u8], image: &Image<'_>| -> Option<Vec<Content>> {
         let loaded = image
             .segments()
             .into_iter()
@@ -172,7 +175,7 @@ fn check(unsigned: &[u8], signed: &[u8]) -> Result<()> {
         bail!("its segments leave the file")
     };
     let headers = 52 + 32 * (before.segments().len().max(after.segments().len()));
-    let same = |((a, x), (b, y)): (&(Segment, Vec<u8>), &(Segment, Vec<u8>))| {
+    let same = |((a, x), (b, y)): (&Content, &Content)| {
         let from = if a.address == 0 { headers.min(x.len()) } else { 0 };
         a == b && x.get(from..) == y.get(from..)
     };
