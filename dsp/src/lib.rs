@@ -6,7 +6,8 @@
 //!
 //! Reading order: [`interp`] (one request from arrival to reply), [`mapping`] (`reuse_buf`), [`kernels`] (dispatch and
 //! one file per op), [`hvx`] (the vector layer that kernels are written in), [`hmx`] (the matrix unit), [`real`] (f64 for
-//! references), [`pool`] (threads), [`platform`], [`dma`] (transfers beside the threads), [`trace`].
+//! references), [`pool`] (threads), [`platform`], [`dma`] (transfers beside the threads), [`trace`], [`rpc`] (calls that
+//! arrive by FastRPC).
 #![no_std]
 // The intrinsics exist; only their stability is pending. PCs build on stable.
 #![cfg_attr(target_arch = "hexagon", feature(stdarch_hexagon, asm_experimental_arch))]
@@ -31,6 +32,7 @@ pub mod mapping;
 pub mod platform;
 pub mod pool;
 pub mod real;
+pub mod rpc;
 pub mod tensor;
 pub mod trace;
 

@@ -18,6 +18,7 @@
 pub mod code;
 pub mod control;
 pub mod descriptor;
+pub mod fastrpc;
 pub mod fence;
 pub mod inplace;
 pub mod layout;

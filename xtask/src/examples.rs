@@ -1,6 +1,5 @@
 //! The example programs that a newcomer reads first: each is run to the end.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -106,8 +105,7 @@ fn build(context: &Context) -> Result<()> {
 }
 
 fn run_one(workspace: &Workspace, example: &Example, context: &Context) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root.join("target"), PathBuf::from);
-    let mut command = Command::new(target.join("debug/examples").join(example.name));
+    let mut command = Command::new(workspace.target().join("debug/examples").join(example.name));
     command
         .env(workspace::CACHE_VAR, &workspace.cache)
         .current_dir(&workspace.root);

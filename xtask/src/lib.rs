@@ -6,11 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+mod aarch64;
+mod adb;
 mod bench;
 mod bindgen;
 mod checks;
 mod codegen;
 mod demo;
+mod dist;
 mod examples;
 mod firmware;
 mod fuzz;
@@ -19,10 +22,13 @@ mod model;
 mod peer;
 mod peer_test;
 mod process;
+mod sdk;
+mod sign;
 mod steps;
 mod suite;
 mod testlog;
 mod tidy;
+mod wanted;
 mod workspace;
 
 use std::process::ExitCode;
@@ -67,6 +73,14 @@ enum Word {
     Model,
     /// Set the Hexagon tools up and build every image of the firmware.
     Firmware(firmware::Args),
+    /// Make a package of programs and device libraries for a kind of machine.
+    Dist(dist::Args),
+    /// Sign the device libraries of a package.
+    Sign(sign::Args),
+    /// Run the programs for 64-bit ARM under emulation: logits bit for bit, and a phone's whole way.
+    Aarch64,
+    /// Push a package to a phone and run it there.
+    Adb(adb::Args),
     /// Count the packets of the hot loops in the device libraries.
     Codegen(codegen::Args),
     /// Write the declarations of host/hexagon-sys from its headers.
@@ -93,6 +107,10 @@ pub fn main() -> ExitCode {
         Word::Generated { write: true } => generated::write(),
         Word::Model => model::print_path(),
         Word::Firmware(args) => firmware::run(&args),
+        Word::Dist(args) => dist::run(&args),
+        Word::Sign(args) => sign::run(&args),
+        Word::Aarch64 => steps::run("aarch64", steps::DEADLINE_S),
+        Word::Adb(args) => adb::run(&args),
         Word::Codegen(args) => codegen::run(&args),
         Word::Bindgen(args) => bindgen::run(&args),
         Word::Fuzz(args) => fuzz::run(&args),

@@ -31,6 +31,12 @@ impl Workspace {
         Ok(Self { root, cache })
     }
 
+    /// cargo's folder for what it builds.
+    pub(crate) fn target(&self) -> PathBuf {
+        let named = std::env::var_os("CARGO_TARGET_DIR").filter(|name| !name.is_empty());
+        named.map_or_else(|| self.root.join("target"), PathBuf::from)
+    }
+
     /// The packages of the workspace whose manifest lies in `folder` (relative to the root), as
     /// `cargo metadata` tells them, dependencies declared but not resolved.
     pub(crate) fn packages(&self, folder: &str) -> Result<Vec<Value>> {

@@ -1,4 +1,5 @@
-//! What an image's ELF file says: its size once loaded, and the names that a library gives and asks for.
+//! What an image's ELF file says: its size once loaded, its segments, tags, relocations and names. What of it the DSP's
+//! loader takes is in `loader.rs`.
 
 use std::collections::BTreeSet;
 
@@ -30,13 +31,36 @@ impl<'a> Image<'a> {
     pub(crate) fn loaded_bytes(&self) -> u64 {
         let loaded = self
             .segments()
-            .filter(|segment| segment.p_type(LittleEndian) == elf::PT_LOAD);
-        loaded.map(|segment| u64::from(segment.p_filesz(LittleEndian))).sum()
+            .into_iter()
+            .filter(|segment| segment.kind == elf::PT_LOAD);
+        loaded.map(|segment| u64::from(segment.file_bytes)).sum()
     }
 
-    /// The architecture in the header's flags, for instance 0x73.
-    pub(crate) fn arch_flags(&self) -> u32 {
-        self.file.elf_header().e_flags(LittleEndian) & 0xff
+    /// The header's flags: the architecture, for instance 0x73, and nothing else in files for these DSPs.
+    pub(crate) fn flags(&self) -> u32 {
+        self.file.elf_header().e_flags(LittleEndian)
+    }
+
+    /// Whether it is of type DYN.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.file.elf_header().e_type(LittleEndian) == elf::ET_DYN
+    }
+
+    /// The program headers, in their order.
+    pub(crate) fn segments(&self) -> Vec<Segment> {
+        let headers = self.file.elf_program_headers().iter();
+        headers.map(Segment::read).collect()
+    }
+
+    /// Whether a signer has put its table of hashes into the file.
+    pub(crate) fn is_signed(&self) -> bool {
+        let is_table = |segment: &Segment| segment.flags & SIGNER_MASK == SIGNER_HASHES;
+        self.segments().iter().any(is_table)
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file.data().len() as u64
     }
 
     /// Names that the file gives to others.
@@ -47,43 +71,6 @@ impl<'a> Image<'a> {
     /// Names that it asks for.
     pub(crate) fn undefined(&self) -> Result<BTreeSet<String>> {
         self.dynamic_names(|undefined| undefined)
-    }
-
-    /// What is wrong with the file as a library that the DSP's loader shall take, one sentence each.
-    pub(crate) fn library_faults(&self, soname: &str) -> Result<Vec<String>> {
-        let mut faults = Vec::new();
-        if self.file.elf_header().e_type(LittleEndian) != elf::ET_DYN {
-            faults.push("it is not of type DYN".to_owned());
-        }
-        let writable_code = |segment: &&elf::ProgramHeader32<LittleEndian>| {
-            segment.p_type(LittleEndian) == elf::PT_LOAD
-                && segment.p_flags(LittleEndian) & (elf::PF_W | elf::PF_X) == elf::PF_W | elf::PF_X
-        };
-        if self.segments().any(|segment| writable_code(&segment)) {
-            faults.push("a segment is writable and executable".to_owned());
-        }
-        let tags = self.dynamic()?;
-        for (tag, name) in [
-            (elf::DT_HASH, "HASH"),
-            (elf::DT_SYMTAB, "SYMTAB"),
-            (elf::DT_STRTAB, "STRTAB"),
-        ] {
-            if !tags.iter().any(|&(found, _)| found == tag) {
-                faults.push(format!("its dynamic section has no {name}"));
-            }
-        }
-        if tags.iter().any(|&(tag, _)| tag == elf::DT_TEXTREL) {
-            faults.push("it relocates code (TEXTREL)".to_owned());
-        }
-        match self.soname(&tags) {
-            Some(found) if found == soname => {}
-            found => faults.push(format!("its SONAME is {found:?}, not {soname:?}")),
-        }
-        Ok(faults)
-    }
-
-    fn segments(&self) -> impl Iterator<Item = &elf::ProgramHeader32<LittleEndian>> {
-        self.file.elf_program_headers().iter()
     }
 
     fn dynamic_names(&self, wanted: impl Fn(bool) -> bool) -> Result<BTreeSet<String>> {
@@ -104,8 +91,8 @@ impl<'a> Image<'a> {
     }
 
     /// Tags and values of the dynamic section.
-    fn dynamic(&self) -> Result<Vec<(u32, u32)>> {
-        for segment in self.segments() {
+    pub(crate) fn dynamic(&self) -> Result<Vec<(u32, u32)>> {
+        for segment in self.file.elf_program_headers() {
             if let Some(tags) = segment.dynamic(LittleEndian, self.file.data())? {
                 let read = |tag: &elf::Dyn32<LittleEndian>| (tag.d_tag.get(LittleEndian), tag.d_val(LittleEndian));
                 return Ok(tags
@@ -118,45 +105,74 @@ impl<'a> Image<'a> {
         bail!("the file has no dynamic segment")
     }
 
-    /// The library's name for others. Tables in memory lie at their offset in the file, since the first segment starts at 0.
-    fn soname(&self, tags: &[(u32, u32)]) -> Option<String> {
-        let value = |wanted| {
-            tags.iter()
-                .find(|&&(tag, _)| tag == wanted)
-                .map(|&(_, value)| value as usize)
-        };
-        let (start, name) = (value(elf::DT_STRTAB)?, value(elf::DT_SONAME)?);
-        let text = self.file.data().get(start.checked_add(name)?..)?;
+    /// A string of the dynamic section, by its offset in the table of strings.
+    pub(crate) fn dynamic_string(&self, tags: &[(u32, u32)], offset: u32) -> Option<String> {
+        let start = tags.iter().find(|&&(tag, _)| tag == elf::DT_STRTAB)?.1;
+        let text = self.file.data().get(start.checked_add(offset)? as usize..)?;
         let end = text.iter().position(|&byte| byte == 0)?;
         String::from_utf8(text[..end].to_vec()).ok()
     }
+
+    /// The relocations of a table of `bytes` at `address`: where each is, and its type. `None` when the table leaves the
+    /// file. Tables in memory lie at their offset in the file, since the first segment starts at 0.
+    pub(crate) fn relocations(&self, address: u32, bytes: u32) -> Option<Vec<(u32, u8)>> {
+        let table = self
+            .file
+            .data()
+            .get(address as usize..address.checked_add(bytes)? as usize)?;
+        let word = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
+        let (entries, _) = table.as_chunks::<RELOCATION_BYTES>();
+        let read = |entry: &[u8; RELOCATION_BYTES]| Some((word(&entry[..4])?, word(&entry[4..8])? as u8));
+        entries.iter().map(read).collect()
+    }
 }
 
-/// What the DSP's loader calls the conventions of this file, as a tag of the dynamic section and its value.
-const LOADER_VERSION: (u32, u32) = (0x7000_0001, 3);
+/// Bits of a program header's flags that signers use, and their value for the table of hashes with the signature.
+const SIGNER_MASK: u32 = 7 << 24;
+pub(crate) const SIGNER_HASHES: u32 = 2 << 24;
 
-/// Writes the loader version into a library, in place of a tag that the loader has no use for (`FLAGS_1`).
-pub(crate) fn stamp_loader_version(file: &mut [u8]) -> Result<()> {
-    let at = {
-        let image = Image::parse(file)?;
-        let dynamic = image
-            .segments()
-            .find(|segment| segment.p_type(LittleEndian) == elf::PT_DYNAMIC);
-        let start = dynamic
-            .context("the file has no dynamic segment")?
-            .p_offset(LittleEndian) as usize;
-        let tags = image.dynamic()?;
-        let idx = tags.iter().position(|&(tag, _)| tag == elf::DT_FLAGS_1);
-        start + idx.context("its dynamic section has no FLAGS_1")? * size_of::<elf::Dyn32<LittleEndian>>()
-    };
-    let entry = file
-        .get_mut(at..at + 8)
-        .context("its dynamic section leaves the file")?;
-    let (tag, version) = LOADER_VERSION;
-    entry[..4].copy_from_slice(&tag.to_le_bytes());
-    entry[4..].copy_from_slice(&version.to_le_bytes());
-    Ok(())
+/// Bytes of a relocation with addend.
+pub(crate) const RELOCATION_BYTES: usize = 12;
+
+/// A program header.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Segment {
+    pub(crate) kind: u32,
+    pub(crate) offset: u32,
+    pub(crate) address: u32,
+    pub(crate) file_bytes: u32,
+    pub(crate) memory_bytes: u32,
+    pub(crate) flags: u32,
+    pub(crate) align: u32,
 }
 
+impl Segment {
+    fn read(header: &elf::ProgramHeader32<LittleEndian>) -> Self {
+        Self {
+            kind: header.p_type(LittleEndian),
+            offset: header.p_offset(LittleEndian),
+            address: header.p_vaddr(LittleEndian),
+            file_bytes: header.p_filesz(LittleEndian),
+            memory_bytes: header.p_memsz(LittleEndian),
+            flags: header.p_flags(LittleEndian),
+            align: header.p_align(LittleEndian),
+        }
+    }
+
+    /// Whether an address lies in it.
+    pub(crate) fn holds(&self, address: u32) -> bool {
+        address
+            .checked_sub(self.address)
+            .is_some_and(|offset| offset < self.memory_bytes)
+    }
+
+    /// The first address behind it; beyond 32 bits in a broken file.
+    pub(crate) fn end(&self) -> u64 {
+        u64::from(self.address) + u64::from(self.memory_bytes)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;

@@ -12,13 +12,17 @@ use serde_json::Value;
 use super::elf::Image;
 use super::library;
 use super::tools::Tools;
+use super::vendor;
 use crate::process;
+use crate::sdk::Sdk;
 use crate::workspace::Workspace;
 
 /// Scripts and lists that images are linked by.
 const LINK_FILES: &str = "toolchains/link";
 /// The link script that gathers the table of log texts; it comes with `defmt`.
 const LOG_TABLE: &str = "defmt.x";
+/// The feature that leaves the dispatcher to the SDK's IDL compiler.
+const SKEL_FEATURE: &str = "idl-skel";
 /// Log texts below this level are left out of images.
 const LOG_LEVEL: &str = "info";
 
@@ -95,15 +99,21 @@ impl ImageFacts {
     }
 }
 
-/// Builds an image in `target`, checks it, and puts it into `folder`; tells path and size.
+/// Builds an image in `target`, checks it, and puts it into `folder`; tells path and size. Libraries are linked by the SDK
+/// where one is given.
 pub(crate) fn make(
     workspace: &Workspace,
-    tools: &Tools,
+    (tools, sdk): (&Tools, Option<&Sdk>),
     facts: &ImageFacts,
     (target, folder): (&Path, &Path),
     deadline: Instant,
 ) -> Result<String> {
-    let built = build(workspace, tools, facts, target, deadline)?;
+    let features: &[&str] = if sdk.is_some() {
+        &["--features", SKEL_FEATURE]
+    } else {
+        &[]
+    };
+    let built = build(workspace, tools, facts, (target, features), deadline)?;
     match facts.build {
         Product::Program(_) => {
             let file = fs::read(&built.file).with_context(|| format!("cannot read {}", built.file.display()))?;
@@ -112,7 +122,13 @@ pub(crate) fn make(
         }
         Product::Library(_) => {
             let lists = library::Lists::read(&workspace.root.join(LINK_FILES))?;
-            let linked = library::link(tools, &lists, &built, &facts.image, deadline)?;
+            let linked = match sdk {
+                None => library::link(tools, &lists, &built, &facts.image, deadline)?,
+                Some(sdk) => {
+                    let idl = vendor::idl_folder(&workspace.root);
+                    vendor::link(sdk, &idl, &lists, &built, facts, deadline)?
+                }
+            };
             lists.check(&linked.stripped, facts)?;
             publish(&linked.with_symbols, &facts.with_symbols(), folder)?;
             publish(&linked.stripped, &facts.image, folder)?;
@@ -149,7 +165,13 @@ impl Built {
 
 /// Compiles. What is out of date is cargo's to decide; it keeps the results of different flags side by side, `core`
 /// included.
-fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, target: &Path, deadline: Instant) -> Result<Built> {
+fn build(
+    workspace: &Workspace,
+    tools: &Tools,
+    facts: &ImageFacts,
+    (target, features): (&Path, &[&str]),
+    deadline: Instant,
+) -> Result<Built> {
     let folder = workspace.root.join("dsp/firmware");
     let mut command = process::cargo();
     command.args([
@@ -172,6 +194,7 @@ fn build(workspace: &Workspace, tools: &Tools, facts: &ImageFacts, target: &Path
         }
     };
     command
+        .args(features)
         .arg("--target-dir")
         .arg(target)
         .current_dir(&folder)

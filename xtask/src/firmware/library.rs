@@ -8,21 +8,22 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::elf::{self, Image};
+use super::elf::Image;
 use super::image::{Built, ImageFacts};
+use super::loader;
 use super::tools::Tools;
 use crate::process;
 
 /// What the link goes by, one file each of `toolchains/link/`.
 pub(crate) struct Lists {
     /// What the library gives to others.
-    exports: BTreeSet<String>,
+    pub(super) exports: BTreeSet<String>,
     /// What it asks the loader for, with the architectures where it does so; none means all.
-    undefined: BTreeMap<String, BTreeSet<String>>,
+    pub(super) undefined: BTreeMap<String, BTreeSet<String>>,
     /// What the loader is known to have.
-    provided: BTreeSet<String>,
+    pub(super) provided: BTreeSet<String>,
     /// Where each section goes.
-    script: PathBuf,
+    pub(super) script: PathBuf,
 }
 
 /// A linked library.
@@ -51,11 +52,7 @@ impl Lists {
     /// Holds a library against the lists and the loader's rules; an error lists everything that is wrong.
     pub(crate) fn check(&self, file: &[u8], facts: &ImageFacts) -> Result<()> {
         let image = Image::parse(file).with_context(|| facts.image.clone())?;
-        let mut faults = image.library_faults(&facts.image)?;
-        let arch = format!("v{:x}", image.arch_flags());
-        if arch != facts.arch() {
-            faults.push(format!("its header says {arch}"));
-        }
+        let mut faults = loader::faults(&image, facts.arch(), &facts.image)?;
         faults.extend(self.name_faults(facts.arch(), &image.exports()?, &image.undefined()?));
         if faults.is_empty() {
             return Ok(());
@@ -98,8 +95,7 @@ impl Lists {
 /// Links the static library twice: with symbols, and without.
 pub(crate) fn link(tools: &Tools, lists: &Lists, built: &Built, soname: &str, deadline: Instant) -> Result<Linked> {
     let versions = built.file.with_extension("map");
-    let exports: Vec<&str> = lists.exports.iter().map(String::as_str).collect();
-    fs::write(&versions, format!("{{ global: {}; local: *; }};\n", exports.join("; ")))?;
+    fs::write(&versions, version_script(lists))?;
     let one = |extra: &[&str]| {
         let output = built.file.with_extension("so");
         let mut linker = Command::new(&tools.linker);
@@ -134,19 +130,25 @@ pub(crate) fn link(tools: &Tools, lists: &Lists, built: &Built, soname: &str, de
             .arg(&built.log_table)
             .arg("--version-script")
             .arg(&versions)
-            .args(exports.iter().flat_map(|name| ["-u", name]))
+            .args(lists.exports.iter().flat_map(|name| ["-u", name]))
             .arg(&built.file)
             .arg("-o")
             .arg(&output);
         process::run(&mut linker, deadline)?;
         let mut file = fs::read(&output).with_context(|| format!("cannot read {}", output.display()))?;
-        elf::stamp_loader_version(&mut file)?;
+        loader::stamp(&mut file)?;
         Ok::<_, anyhow::Error>(file)
     };
     Ok(Linked {
         with_symbols: one(&[])?,
         stripped: one(&["--strip-all"])?,
     })
+}
+
+/// What keeps every other name out of the table of exports.
+pub(crate) fn version_script(lists: &Lists) -> String {
+    let exports: Vec<&str> = lists.exports.iter().map(String::as_str).collect();
+    format!("{{ global: {}; local: *; }};\n", exports.join("; "))
 }
 
 /// The names of a list with the words behind each: one name a line, empty lines and those that begin with `#` aside.
@@ -207,7 +209,7 @@ mod tests {
     #[test]
     fn the_lists_of_the_repository_are_read() {
         let lists = Lists::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolchains/link")).unwrap();
-        assert!(lists.exports.contains("hexloom_open"));
+        assert!(lists.exports.contains("hexloom_skel_handle_invoke"));
         assert!(lists.provided.contains("HAP_debug_v2"));
         assert!(lists.undefined.keys().all(|name| lists.provided.contains(name)));
     }

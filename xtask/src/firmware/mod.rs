@@ -3,10 +3,12 @@
 //! Images are copied to `firmware/` in the cache folder, where transports and tests look for them. cargo itself decides
 //! what is out of date; `core` is built once for each architecture and kept in `dsp/firmware/target`.
 
-mod elf;
+pub(crate) mod elf;
 mod image;
 mod library;
+pub(crate) mod loader;
 mod tools;
+mod vendor;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,10 +16,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 
+use crate::sdk::Sdk;
 use crate::steps::{Context, DEADLINE_S, Outcome};
 use crate::workspace::Workspace;
 use image::ImageFacts;
-pub(crate) use tools::{Libclang, Tools};
+pub(crate) use tools::{Libclang, Tools, compiler};
 
 /// The environment variable that names the emulator image to tests and to the `emu` transport.
 pub(crate) const IMAGE_VAR: &str = "HEXLOOM_EMULATOR_IMAGE";
@@ -31,20 +34,26 @@ pub(crate) struct Args {
     /// Only images for this architecture, for instance v73.
     #[arg(long, value_name = "ARCH")]
     only: Option<String>,
+    /// Link the device libraries with the vendor's SDK that HEXAGON_SDK_ROOT names, into `firmware/sdk/`.
+    #[arg(long)]
+    sdk: bool,
 }
 
 /// Sets up, builds, and prints what there is.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let deadline = Instant::now() + Duration::from_secs(DEADLINE_S);
+    let sdk = if args.sdk { Some(Sdk::find()?) } else { None };
     let tools = Tools::ensure(&workspace, deadline)?;
     let facts = ImageFacts::all(&workspace.root.join("toolchains"))?;
-    let is_wanted = |facts: &ImageFacts| args.only.as_ref().is_none_or(|only| facts.arch() == only);
+    let is_wanted = |facts: &ImageFacts| {
+        (sdk.is_none() || facts.is_library()) && args.only.as_ref().is_none_or(|only| facts.arch() == only)
+    };
     if let Some(only) = args.only.as_ref().filter(|_| !facts.iter().any(is_wanted)) {
         let all: Vec<&str> = facts.iter().map(ImageFacts::arch).collect();
         bail!("no image for {only}; there are: {}", all.join(", "));
     }
-    for line in make_side_by_side(&workspace, &tools, &facts, is_wanted, deadline)? {
+    for line in make_side_by_side(&workspace, (&tools, sdk.as_ref()), &facts, is_wanted, deadline)? {
         println!("{line}");
     }
     Ok(ExitCode::SUCCESS)
@@ -61,7 +70,7 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
 /// Builds whatever is out of date.
 pub(crate) fn make_all(context: &Context, tools: &Tools) -> Result<()> {
     let facts = ImageFacts::all(&context.workspace.root.join("toolchains"))?;
-    for line in make_side_by_side(&context.workspace, tools, &facts, |_| true, context.deadline)? {
+    for line in make_side_by_side(&context.workspace, (tools, None), &facts, |_| true, context.deadline)? {
         eprintln!("{line}");
     }
     Ok(())
@@ -73,7 +82,7 @@ pub(crate) fn make_all(context: &Context, tools: &Tools) -> Result<()> {
 /// cargo locks the folder that it builds in. An image is always built in the same one.
 fn make_side_by_side(
     workspace: &Workspace,
-    tools: &Tools,
+    (tools, sdk): (&Tools, Option<&Sdk>),
     facts: &[ImageFacts],
     is_wanted: impl Fn(&ImageFacts) -> bool + Sync,
     deadline: Instant,
@@ -82,7 +91,11 @@ fn make_side_by_side(
         let mine = facts.iter().skip(share).step_by(BUILDS);
         let made = mine.filter(|facts| is_wanted(facts)).map(|facts| {
             let target = workspace.root.join(format!("dsp/firmware/target/{share}"));
-            image::make(workspace, tools, facts, (&target, &folder(workspace)), deadline)
+            let folder = match sdk {
+                None => folder(workspace),
+                Some(_) => folder(workspace).join("sdk"),
+            };
+            image::make(workspace, (tools, sdk), facts, (&target, &folder), deadline)
         });
         made.collect::<Result<Vec<_>>>()
     };
@@ -103,9 +116,21 @@ fn make_side_by_side(
     })
 }
 
+/// Builds the device libraries that are out of date, and gives their folder.
+pub(crate) fn make_libraries(workspace: &Workspace, deadline: Instant) -> Result<PathBuf> {
+    let tools = Tools::ensure(workspace, deadline)?;
+    let facts = ImageFacts::all(&workspace.root.join("toolchains"))?;
+    for line in make_side_by_side(workspace, (&tools, None), &facts, ImageFacts::is_library, deadline)? {
+        eprintln!("{line}");
+    }
+    Ok(folder(workspace))
+}
+
 /// A device library that was built.
 pub(crate) struct Library {
     pub(crate) arch: String,
+    /// Its file's name.
+    pub(crate) image: String,
     pub(crate) cpu: String,
     pub(crate) features: Vec<String>,
     /// The copy for disassembly.
@@ -117,6 +142,7 @@ pub(crate) fn libraries(workspace: &Workspace) -> Result<Vec<Library>> {
     let all = ImageFacts::all(&workspace.root.join("toolchains"))?;
     let libraries = all.into_iter().filter(ImageFacts::is_library).map(|facts| Library {
         arch: facts.arch().to_owned(),
+        image: facts.image.clone(),
         with_symbols: folder(workspace).join(facts.with_symbols()),
         cpu: facts.cpu,
         features: facts.features,

@@ -1,12 +1,13 @@
-//! The Hexagon tools, and libclang: found, else installed where that may be done, else named with the one command that installs them.
+//! The Hexagon tools, and libclang: where each is looked for, and what brings it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 
 use crate::process;
+use crate::wanted::{Wanted, on_path};
 use crate::workspace::Workspace;
 
 /// Where Debian's compiler with the library's source is; it lies beside rustup's, which the workspace keeps using.
@@ -24,17 +25,21 @@ pub(crate) struct Tools {
     pub(crate) disassembler: PathBuf,
 }
 
+/// A compiler that comes with its library's source; it knows Hexagon.
+pub(crate) fn compiler(deadline: Instant) -> Result<PathBuf> {
+    COMPILER.ensure(find_rustc, deadline)
+}
+
 /// The library that reads C for `cargo xtask bindgen`.
 pub(crate) struct Libclang(PathBuf);
 
 impl Tools {
     /// Finds or installs everything and says what it chose. An error names what is missing and one command.
     pub(crate) fn ensure(workspace: &Workspace, deadline: Instant) -> Result<Self> {
-        let install = |wanted: &Wanted| may_install().then(|| wanted.install(deadline));
-        let rustc = COMPILER.ensure(find_rustc, install)?;
-        let linker = LINKER.ensure(|| find_linker(workspace), install)?;
-        let qemu = EMULATOR.ensure(|| on_path("qemu-hexagon"), install)?;
-        let disassembler = DISASSEMBLER.ensure(find_disassembler, install)?;
+        let rustc = compiler(deadline)?;
+        let linker = LINKER.ensure(|| find_linker(workspace), deadline)?;
+        let qemu = EMULATOR.ensure(|| on_path("qemu-hexagon"), deadline)?;
+        let disassembler = DISASSEMBLER.ensure(find_disassembler, deadline)?;
         let version = process::output(Command::new(&rustc).arg("--version"))?;
         eprintln!("compiler {} ({})", rustc.display(), version.trim());
         eprintln!("linker   {}", linker.display());
@@ -51,8 +56,7 @@ impl Tools {
 impl Libclang {
     /// Finds or installs it and says what it chose.
     pub(crate) fn ensure(deadline: Instant) -> Result<Self> {
-        let install = |wanted: &Wanted| may_install().then(|| wanted.install(deadline));
-        let path = LIBCLANG.ensure(find_libclang, install)?;
+        let path = LIBCLANG.ensure(find_libclang, deadline)?;
         eprintln!("libclang {}", path.display());
         Ok(Self(path))
     }
@@ -61,14 +65,6 @@ impl Libclang {
     pub(crate) fn folder(&self) -> &Path {
         self.0.parent().unwrap_or(Path::new("/"))
     }
-}
-
-/// A tool with the Debian packages that bring it.
-struct Wanted {
-    what: &'static str,
-    packages: &'static [&'static str],
-    /// The command where there are no Debian packages.
-    elsewhere: Option<&'static str>,
 }
 
 const COMPILER: Wanted = Wanted {
@@ -97,48 +93,6 @@ const LIBCLANG: Wanted = Wanted {
     elsewhere: None,
 };
 
-impl Wanted {
-    /// The tool by `find`, after `install` if need be; `install` gives nothing where it may not.
-    fn ensure(
-        &self,
-        find: impl Fn() -> Option<PathBuf>,
-        install: impl Fn(&Self) -> Option<Result<()>>,
-    ) -> Result<PathBuf> {
-        if let Some(found) = find() {
-            return Ok(found);
-        }
-        match install(self) {
-            Some(done) => done?,
-            None => bail!("{}", self.missing()),
-        }
-        find().with_context(|| format!("`{}` did not bring {}", self.line(), self.what))
-    }
-
-    fn line(&self) -> String {
-        format!("apt-get install -y --no-install-recommends {}", self.packages.join(" "))
-    }
-
-    fn missing(&self) -> String {
-        let elsewhere = self.elsewhere.map(|line| format!(" (without apt-get: {line})"));
-        let elsewhere = elsewhere.unwrap_or_default();
-        format!("{} is missing; install it with: {}{elsewhere}", self.what, self.line())
-    }
-
-    fn install(&self, deadline: Instant) -> Result<()> {
-        eprintln!("installing {}", self.packages.join(" "));
-        let mut apt = Command::new("apt-get");
-        apt.args(["-q", "install", "-y", "--no-install-recommends"])
-            .args(self.packages)
-            .env("DEBIAN_FRONTEND", "noninteractive");
-        // The lists of a bare machine are empty; where they are good, reading them again is a waste.
-        if process::run(&mut apt, deadline).is_err() {
-            process::run(Command::new("apt-get").args(["-q", "update"]), deadline)?;
-            process::run(&mut apt, deadline).with_context(|| self.missing())?;
-        }
-        Ok(())
-    }
-}
-
 fn find_rustc() -> Option<PathBuf> {
     let nightly = || {
         let mut which = Command::new("rustup");
@@ -157,7 +111,7 @@ fn sysroot(rustc: &Path) -> Option<PathBuf> {
 }
 
 /// `rust-lld` of the toolchain that builds the workspace, as this is surely there under rustup; Debian's otherwise.
-fn find_linker(workspace: &Workspace) -> Option<PathBuf> {
+pub(super) fn find_linker(workspace: &Workspace) -> Option<PathBuf> {
     let mut rustc = Command::new("rustc");
     rustc.args(["--print", "target-libdir"]).current_dir(&workspace.root);
     let bundled = process::output(&mut rustc).ok().and_then(|libdir| {
@@ -195,45 +149,4 @@ fn find_libclang() -> Option<PathBuf> {
         };
         entries.filter(is_libclang).max()
     })
-}
-
-fn may_install() -> bool {
-    rustix::process::geteuid().is_root() && on_path("apt-get").is_some()
-}
-
-/// The first file of that name in a folder of `PATH`.
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let mut all = std::env::split_paths(&path).map(|folder| folder.join(program));
-    all.find(|path| path.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_tool_gives_its_one_command() {
-        let error = EMULATOR.ensure(|| None, |_| None).unwrap_err();
-        let wanted =
-            "the Hexagon emulator is missing; install it with: apt-get install -y --no-install-recommends qemu-user";
-        assert_eq!(error.to_string(), wanted);
-        let found = EMULATOR
-            .ensure(|| on_path("sh"), |_| panic!("nothing is missing"))
-            .unwrap();
-        assert!(found.ends_with("sh"));
-    }
-
-    #[test]
-    fn what_was_installed_is_looked_for_again() {
-        let installed = std::cell::Cell::new(false);
-        let find = || installed.get().then(|| PathBuf::from("tool"));
-        let install = |_: &Wanted| {
-            installed.set(true);
-            Some(Ok(()))
-        };
-        assert_eq!(LINKER.ensure(find, install).unwrap(), PathBuf::from("tool"));
-        let error = LINKER.ensure(|| None, |_| Some(Ok(()))).unwrap_err().to_string();
-        assert!(error.contains("lld-22` did not bring"), "{error}");
-    }
 }

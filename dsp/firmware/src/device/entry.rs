@@ -1,76 +1,81 @@
-//! What the library exports: three functions that a FastRPC dispatcher calls, each a few lines over safe code.
+//! What the library exports: the function that FastRPC calls, a few lines over safe code, and the address it is found by.
+//! With the feature `idl-skel` these two are the vendor's, and call [`crate::idl`].
 
-use core::ffi::c_char;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use hexloom_abi::control::{ControlReply, ControlRequest};
-use hexloom_hexagon_sys::dsp;
-use zerocopy::IntoBytes;
+use hexloom_abi::fastrpc::RpcRefusal;
+use hexloom_dsp::rpc::Service;
+#[cfg(not(feature = "idl-skel"))]
+use hexloom_dsp::rpc::{self, RemoteArg};
 
 use crate::session;
 
 /// The one handle that is given out; a process has one session.
 const HANDLE: u64 = 1;
 
+/// The library's address; what opens it adds a core and a session.
+#[cfg(not(feature = "idl-skel"))]
+const ADDRESS: &str = concat!(
+    "file:///libhexloom-v",
+    env!("HEXLOOM_ARCH"),
+    ".so?hexloom_skel_handle_invoke&_modver=1.0\0"
+);
+
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Opens the library for its process; gives 0, or `AEE_EITEMBUSY` when it is open.
+/// The address in the library's image, where tools look for it.
+#[cfg(not(feature = "idl-skel"))]
+#[allow(non_upper_case_globals, reason = "the name that the system's tools look for")]
+#[unsafe(no_mangle)]
+pub static hexloom_skel_handle_invoke_uri: [u8; ADDRESS.len()] = *ADDRESS.as_bytes().first_chunk().unwrap();
+
+/// Takes a call of FastRPC: [`hexloom_abi::fastrpc::RpcMethod`]. Gives 0, or a code with the DSP's offset.
 ///
 /// # Safety
-/// `handle` is null or writable.
+/// As FastRPC's dispatcher calls it: [`rpc::invoke`] says what holds for the arguments.
+#[cfg(not(feature = "idl-skel"))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hexloom_open(_uri: *const c_char, handle: *mut u64) -> u32 {
-    if handle.is_null() {
-        return dsp::AEE_EBADPARM;
-    }
-    if IS_OPEN.swap(true, Ordering::AcqRel) {
-        return dsp::AEE_EITEMBUSY;
-    }
-    // SAFETY: not null, and so writable by the caller's promise.
-    unsafe { handle.write(HANDLE) };
-    dsp::AEE_SUCCESS
+pub unsafe extern "C" fn hexloom_skel_handle_invoke(handle: u64, scalars: u32, args: *mut RemoteArg) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { rpc::invoke(&Library, handle, scalars, args) }
 }
 
-/// Closes it; gives 0, or `AEE_EITEMBUSY` while a session runs.
-#[unsafe(no_mangle)]
-pub extern "C" fn hexloom_close(handle: u64) -> u32 {
-    if handle != HANDLE || !IS_OPEN.load(Ordering::Acquire) {
-        return dsp::AEE_EBADPARM;
+/// This library, of which a process has one.
+pub(crate) struct Library;
+
+impl Service for Library {
+    fn open(&self, _address: &[u8]) -> Result<u64, RpcRefusal> {
+        match IS_OPEN.swap(true, Ordering::AcqRel) {
+            true => Err(RpcRefusal::Busy),
+            false => Ok(HANDLE),
+        }
     }
-    if session::is_running() {
-        return dsp::AEE_EITEMBUSY;
+
+    fn close(&self, handle: u64) -> Result<(), RpcRefusal> {
+        self.check(handle)?;
+        if session::is_running() {
+            return Err(RpcRefusal::Busy);
+        }
+        IS_OPEN.store(false, Ordering::Release);
+        Ok(())
     }
-    IS_OPEN.store(false, Ordering::Release);
-    dsp::AEE_SUCCESS
+
+    fn call(&self, handle: u64, message: &[u8]) -> Result<ControlReply, RpcRefusal> {
+        self.check(handle)?;
+        // The host's copy may change while it is read, so it is copied once; one byte more tells what is too long.
+        let mut copy = [0u8; size_of::<ControlRequest>() + 1];
+        let len = copy.len().min(message.len());
+        copy[..len].copy_from_slice(&message[..len]);
+        Ok(session::call(&copy[..len]))
+    }
 }
 
-/// Answers one [`ControlRequest`] with one [`ControlReply`], whose status says how the call ended; gives 0, or
-/// `AEE_EBADPARM` when there is nothing to read from or no room to write to.
-///
-/// # Safety
-/// - `request` is null or readable for `request_bytes`;
-/// - `reply` is null or writable for `reply_bytes`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hexloom_call(
-    handle: u64,
-    request: *const u8,
-    request_bytes: i32,
-    reply: *mut u8,
-    reply_bytes: i32,
-) -> u32 {
-    let holds = |bytes: i32, needed: usize| usize::try_from(bytes).is_ok_and(|bytes| bytes >= needed);
-    let fits = holds(request_bytes, 0) && holds(reply_bytes, size_of::<ControlReply>());
-    if handle != HANDLE || request.is_null() || reply.is_null() || !fits {
-        return dsp::AEE_EBADPARM;
+impl Library {
+    fn check(&self, handle: u64) -> Result<(), RpcRefusal> {
+        match handle == HANDLE && IS_OPEN.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(RpcRefusal::BadArguments),
+        }
     }
-    // The host's copy may change while it is read, so it is copied once.
-    let mut message = [0u8; size_of::<ControlRequest>() + 1];
-    let len = message.len().min(request_bytes as usize);
-    // SAFETY: readable for `request_bytes`, of which `len` are copied to private memory.
-    unsafe { core::ptr::copy_nonoverlapping(request, message.as_mut_ptr(), len) };
-    let answer = session::call(&message[..len]);
-    let bytes = answer.as_bytes();
-    // SAFETY: writable for `reply_bytes`, which was found to be at least the answer's length.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), reply, bytes.len()) };
-    dsp::AEE_SUCCESS
 }

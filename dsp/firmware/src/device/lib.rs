@@ -1,9 +1,8 @@
 //! The device library: hexloom's DSP half for the loader of a real DSP (QuRT, unsigned process).
 //!
-//! It exports what `toolchains/link/exports.txt` lists and nothing else: [`entry::hexloom_open`],
-//! [`entry::hexloom_close`] and [`entry::hexloom_call`], which takes the control messages that the emulator image takes
-//! from its socket. Batches arrive on the packet queue. The entry that unpacks FastRPC's arguments
-//! (`hexloom_skel_handle_invoke`) is not part of the library yet.
+//! It exports what `toolchains/link/exports.txt` lists and nothing else: [`entry::hexloom_skel_handle_invoke`], by which
+//! FastRPC opens it, closes it and hands over the control messages that the emulator image takes from its socket, and the
+//! address that goes with it. Batches arrive on the packet queue.
 //!
 //! Reading order: [`entry`], [`session`] (start, serve, stop), [`queue`], [`platform`], [`vtcm`], [`power`], [`threads`],
 //! [`guarded`]. All memory is static: the DSP's loader provides no allocator to a library.
@@ -14,6 +13,8 @@
 mod arch;
 pub mod entry;
 mod guarded;
+#[cfg(feature = "idl-skel")]
+pub mod idl;
 mod log;
 mod platform;
 mod power;

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod file;
+mod logits;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use crate::failure::Failure;
 use crate::{load, output};
 use agreement::Agreement;
 use file::Entry;
+use logits::LogitsFile;
 
 /// Print the log-probabilities of the tokens of given texts.
 ///
@@ -44,6 +46,9 @@ pub(crate) struct Args {
     /// With --compare: one JSON object in place of a table.
     #[arg(long, requires = "compare")]
     json: bool,
+    /// Write every logit of every step, 32-bit floats in little-endian order, to compare machines bit for bit.
+    #[arg(long, value_name = "FILE")]
+    logits: Option<PathBuf>,
     #[command(flatten)]
     session: SessionArgs,
     #[command(flatten)]
@@ -80,12 +85,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let loaded = load::model(&gguf, n_ctx, &args.session, &options)?;
     let mut context = Context::new(&loaded.model, n_ctx)?;
     let bar = load::steps_bar("scoring", entries.iter().map(|entry| entry.tokens.len()).sum());
+    let mut logits = args.logits.as_deref().map(LogitsFile::create).transpose()?;
     let scores: Result<Vec<Scores>, Failure> = entries
         .iter()
-        .map(|entry| score(&mut context, entry, args.top as usize, &|| bar.inc(1)))
+        .map(|entry| {
+            let mut step_done = |step: &[f32]| {
+                bar.inc(1);
+                logits.as_mut().map_or(Ok(()), |file| file.add(step))
+            };
+            score(&mut context, entry, args.top as usize, &mut step_done)
+        })
         .collect();
     bar.finish_and_clear();
     let scores = scores?;
+    if let Some(file) = logits {
+        file.finish()?;
+    }
     if args.compare {
         let agreement = compare(&entries, &scores);
         match args.json {
@@ -98,8 +113,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The prompt in one go, then token by token.
-fn score(context: &mut Context<'_>, entry: &Entry, n_top: usize, step_done: &dyn Fn()) -> Result<Scores, Failure> {
+/// The prompt in one go, then token by token; `step_done` gets each step's logits.
+fn score(
+    context: &mut Context<'_>,
+    entry: &Entry,
+    n_top: usize,
+    step_done: &mut dyn FnMut(&[f32]) -> Result<(), Failure>,
+) -> Result<Scores, Failure> {
     context.rewind(0);
     let mut steps = Vec::with_capacity(entry.tokens.len());
     for idx in 0..entry.tokens.len() {
@@ -107,6 +127,7 @@ fn score(context: &mut Context<'_>, entry: &Entry, n_top: usize, step_done: &dyn
             0 => context.eval(&entry.prompt_tokens)?,
             _ => context.eval(&entry.tokens[idx - 1..idx])?,
         };
+        step_done(logits)?;
         let probs = LogProbs::new(logits)?;
         let listed = entry.steps.get(idx).into_iter().flatten();
         steps.push(Step {
@@ -115,7 +136,6 @@ fn score(context: &mut Context<'_>, entry: &Entry, n_top: usize, step_done: &dyn
                 .map(|&(token, _)| Ok((token, probs.of(token)?)))
                 .collect::<Result<_, Failure>>()?,
         });
-        step_done();
     }
     Ok(Scores { steps })
 }

@@ -1,0 +1,183 @@
+//! `cargo xtask dist`: a package for one kind of machine, as a folder and as one file.
+//!
+//! Programs and the plug-in are built for the target ([`build`]), device libraries of every architecture are taken from
+//! `cargo xtask firmware`, and the manifest names all of it ([`package`]). A package without a library for some
+//! architecture is not made.
+
+pub(crate) mod archive;
+pub(crate) mod build;
+pub(crate) mod package;
+pub(crate) mod target;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::firmware;
+use crate::firmware::elf::Image;
+use crate::steps::DEADLINE_S;
+use crate::workspace::Workspace;
+use build::Product;
+use package::{DEVICE_FOLDER, Package};
+use target::Target;
+
+/// Files of the repository with their places in a package, and whether they are programs.
+const SOURCES: [(&str, &str, bool); 4] = [
+    ("LICENSE-APACHE", "LICENSE-APACHE", false),
+    ("LICENSE-MIT", "LICENSE-MIT", false),
+    ("docs/device.md", "device.md", false),
+    ("toolchains/adb/hexloom-env.sh", "bin/hexloom-env.sh", true),
+];
+
+/// What to make.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where the package shall run.
+    #[arg(long)]
+    target: Target,
+    /// Take the device libraries from this folder, for instance signed ones, in place of building them.
+    #[arg(long, value_name = "FOLDER")]
+    libraries: Option<PathBuf>,
+    /// Folder for the package; without it, `dist/` in the cache folder.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+/// Makes a package and prints what is in it.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    let started = Instant::now();
+    let deadline = started + Duration::from_secs(DEADLINE_S);
+    let out = args.out.clone().unwrap_or_else(|| workspace.cache.join("dist"));
+    let package = make(&workspace, args.target, args.libraries.as_deref(), &out, deadline)?;
+    let archive = archive::write(&package)?;
+    let manifest = &package.manifest;
+    for file in &manifest.files {
+        println!("{:>12}  {}", file.bytes, file.path);
+    }
+    if let Some(version) = &manifest.glibc {
+        println!("needs the GNU C library {version} or newer");
+    }
+    println!(
+        "{}: {:.1} MB, made in {} s",
+        archive.display(),
+        fs::metadata(&archive)?.len() as f64 / 1e6,
+        started.elapsed().as_secs()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds everything and lays the package's folder out in `out`, anew.
+pub(crate) fn make(
+    workspace: &Workspace,
+    target: Target,
+    libraries: Option<&Path>,
+    out: &Path,
+    deadline: Instant,
+) -> Result<Package> {
+    let products = build::build(workspace, target, deadline)?;
+    let built;
+    let libraries = match libraries {
+        Some(folder) => folder,
+        None => {
+            built = firmware::make_libraries(workspace, deadline)?;
+            &built
+        }
+    };
+    let names = firmware::libraries(workspace)?.into_iter().map(|library| library.image);
+    let names: Vec<String> = names.collect();
+    let version = env!("CARGO_PKG_VERSION");
+    let folder = out.join(format!("hexloom-{version}-{}", target.name()));
+    lay_out(workspace, target, &products, (libraries, &names), &folder)?;
+    Package::seal(&folder, target, version, abi_version(workspace)?)
+}
+
+fn lay_out(
+    workspace: &Workspace,
+    target: Target,
+    products: &[Product],
+    (libraries, names): (&Path, &[String]),
+    folder: &Path,
+) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot replace {}", folder.display()))?;
+    }
+    for product in products {
+        let bytes = fs::read(&product.built).with_context(|| format!("cannot read {}", product.built.display()))?;
+        check_machine(&bytes, target.machine()).with_context(|| product.built.display().to_string())?;
+        put(&bytes, &folder.join(product.place), product.place.starts_with("bin/"))?;
+    }
+    for name in names {
+        let from = libraries.join(name);
+        let bytes = fs::read(&from).with_context(|| {
+            format!(
+                "the package needs {name}, and {} cannot be read; `cargo xtask firmware` makes it",
+                from.display()
+            )
+        })?;
+        Image::parse(&bytes).with_context(|| from.display().to_string())?;
+        put(&bytes, &folder.join(DEVICE_FOLDER).join(name), false)?;
+    }
+    for (from, place, executable) in SOURCES {
+        let from = workspace.root.join(from);
+        let bytes = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
+        put(&bytes, &folder.join(place), executable)?;
+    }
+    Ok(())
+}
+
+fn put(bytes: &[u8], path: &Path, executable: bool) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::create_dir_all(path.parent().context("a place in the package has no folder")?)?;
+    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    let mode = if executable { 0o755 } else { 0o644 };
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
+}
+
+/// Whether a program is a 64-bit one for that machine.
+fn check_machine(file: &[u8], machine: u16) -> Result<()> {
+    let found = file.get(18..20).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    if !file.starts_with(b"\x7fELF\x02\x01") || found != Some(machine) {
+        bail!("this is no 64-bit program for ELF machine {machine}: its header has {found:?}");
+    }
+    Ok(())
+}
+
+/// The version of the wire, from the crate that both sides share.
+fn abi_version(workspace: &Workspace) -> Result<u32> {
+    let path = workspace.root.join("shared-abi/src/limits.rs");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("pub const VERSION: u16 = "));
+    let number = line.and_then(|rest| rest.trim_end_matches(';').parse().ok());
+    number.with_context(|| format!("{} has no line `pub const VERSION: u16 = N;`", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_has_a_version() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let workspace = Workspace {
+            cache: root.join("no"),
+            root,
+        };
+        assert!(abi_version(&workspace).unwrap() >= 1);
+    }
+
+    #[test]
+    fn programs_for_other_machines_are_refused() {
+        let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xb7\0".to_vec();
+        check_machine(&file, object::elf::EM_AARCH64).unwrap();
+        let error = check_machine(&file, object::elf::EM_X86_64).unwrap_err().to_string();
+        assert!(error.contains("machine 62") && error.contains("183"), "{error}");
+        file.truncate(19);
+        check_machine(&file, object::elf::EM_AARCH64).unwrap_err();
+    }
+}
