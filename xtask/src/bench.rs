@@ -47,7 +47,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let model = model::ensure(&workspace)?;
     let peer = match args.peer {
-        true => peer::ensure(&workspace)?,
+        true => peer::ensure(&workspace)?
+            .inspect_err(|why| eprintln!("SKIPPED: {why}"))
+            .ok(),
         false => None,
     };
     if !args.peer_only {

@@ -17,6 +17,7 @@ mod fuzz;
 mod generated;
 mod model;
 mod peer;
+mod peer_test;
 mod process;
 mod steps;
 mod suite;
@@ -72,6 +73,8 @@ enum Word {
     Bindgen(bindgen::Args),
     /// Fuzz the parsers of foreign bytes.
     Fuzz(fuzz::Args),
+    /// Run ggml's operator test and llama.cpp on libggml-hexloom.so.
+    PeerTest(peer_test::Args),
     /// Measure tokens per second, on request beside llama.cpp.
     Bench(bench::Args),
 }
@@ -93,6 +96,7 @@ pub fn main() -> ExitCode {
         Word::Codegen(args) => codegen::run(&args),
         Word::Bindgen(args) => bindgen::run(&args),
         Word::Fuzz(args) => fuzz::run(&args),
+        Word::PeerTest(args) => peer_test::run(&args),
         Word::Bench(args) => bench::run(&args),
     };
     match done {

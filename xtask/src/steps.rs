@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::workspace::Workspace;
-use crate::{bindgen, checks, codegen, examples, firmware, generated, model, suite, tidy};
+use crate::{bindgen, checks, codegen, examples, firmware, generated, model, peer_test, suite, tidy};
 
 /// Hard limit for a whole run, in seconds: twice what it should take, for machines that are busy.
 pub(crate) const DEADLINE_S: u64 = 75 * 60;
@@ -91,6 +91,12 @@ pub(crate) const STEPS: &[Step] = &[
         budget_s: 120,
         what: "the example programs",
         run: examples::run_all,
+    },
+    Step {
+        word: "peer-test",
+        budget_s: 600,
+        what: "ggml's operator test and llama.cpp on libggml-hexloom.so",
+        run: peer_test::step,
     },
     Step {
         word: "doc",

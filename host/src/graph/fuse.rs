@@ -5,10 +5,13 @@
 //! - up to four `MUL_MAT` of weights of one type over one activation -> `MUL_MAT_NX` at the place of the first.
 //!
 //! A result that vanishes must have exactly one reader and not be an output. Tensors that some node writes into through
-//! `SET_ROWS`, `CPY` or from another session are left alone, because moving a reader across such a write would change what it reads.
+//! `SET_ROWS`, `CPY` or from another session are left alone, because moving a reader across such a write would change what it
+//! reads. Where somebody else has planned the memory, places are used again within a graph: a node moves only across nodes
+//! that touch none of its bytes.
 
 use std::collections::HashSet;
 
+use hexloom_abi::inplace::can_inplace;
 use hexloom_abi::limits::{MAX_NX, MAX_PARAMS};
 use hexloom_abi::{Opcode, support};
 
@@ -57,7 +60,12 @@ impl Graph {
             };
             let same_shape = self.shape(result) == self.shape(tail.dsts[0]);
             let node = fused(head, tail, other);
-            if same_shape && support::check(&self.node_op(&node)).is_ok() {
+            let unhurt = nodes[idx + 1..at]
+                .iter()
+                .flatten()
+                .all(|between| !self.hurts(between, head));
+            let fits = same_shape && unhurt && self.overlaps_well(&node);
+            if fits && support::check(&self.node_op(&node)).is_ok() {
                 nodes[at] = Some(node);
                 nodes[idx] = None;
             }
@@ -77,8 +85,12 @@ impl Graph {
                 let product = self.weight_product(node);
                 product.is_some_and(|(other, act)| act == x && self.shape(other).dtype == dtype)
             };
-            let mut group: Vec<usize> = (idx..nodes.len()).filter(|&at| same(nodes[at].as_ref())).collect();
-            group.truncate(MAX_NX);
+            let mut group: Vec<usize> = Vec::new();
+            for at in (idx..nodes.len()).filter(|&at| same(nodes[at].as_ref())) {
+                if group.len() < MAX_NX && self.may_move_up(nodes, &group, at) {
+                    group.push(at);
+                }
+            }
             if group.len() < 2 {
                 continue;
             }
@@ -94,6 +106,40 @@ impl Graph {
                 sync: None,
             });
         }
+    }
+
+    /// Whether the product at `at` can be computed with the group's first: nothing in between touches its result or
+    /// writes what it reads, and the group's results stay apart from each other and from what is read.
+    fn may_move_up(&self, nodes: &[Option<Node>], group: &[usize], at: usize) -> bool {
+        let (Some(node), Some(&first)) = (&nodes[at], group.first()) else {
+            return nodes[at].as_ref().is_some_and(|node| self.overlaps_well(node));
+        };
+        let result = node.dsts[0];
+        let untouched = nodes[first..at].iter().flatten().all(|between| {
+            let reads = between.srcs.iter().flatten().any(|&id| self.shares(id, result));
+            let writes = between.dsts.iter().any(|&id| self.shares(id, result));
+            !reads && !writes && !self.hurts(between, node)
+        });
+        untouched && self.overlaps_well(node)
+    }
+
+    /// Whether `between` writes what `node` reads.
+    fn hurts(&self, between: &Node, node: &Node) -> bool {
+        let writes = |id: TensorId| between.dsts.iter().any(|&dst| self.shares(dst, id));
+        node.srcs.iter().flatten().any(|&id| writes(id))
+    }
+
+    /// Whether a node whose operands have their places already writes none of what it reads, unless its kernel lets it.
+    fn overlaps_well(&self, node: &Node) -> bool {
+        node.srcs.iter().enumerate().all(|(idx, src)| {
+            src.is_none_or(|src| {
+                node.dsts.iter().all(|&dst| {
+                    let placed = self.span(src).is_some() && self.span(dst).is_some();
+                    let exact = self.span(src) == self.span(dst) && self.shape(src) == self.shape(dst);
+                    !placed || !self.shares(src, dst) || (exact && can_inplace(node.opcode, idx))
+                })
+            })
+        })
     }
 
     /// Weight and activation of a plain `MUL_MAT` by a constant.

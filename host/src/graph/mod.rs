@@ -8,6 +8,8 @@ mod build;
 mod fuse;
 mod sync;
 
+use std::ops::Range;
+
 use hexloom_abi::limits::{MAX_DSTS, MAX_PARAMS, MAX_SRCS};
 use hexloom_abi::op::{Op, Shape};
 use hexloom_abi::tile::TileLayout;
@@ -120,6 +122,21 @@ impl Graph {
         self.place(name, shape, buffer, offset, Role::Inner)
     }
 
+    /// A tensor of any strides in memory that somebody else has planned, such as another program's graph: no memory is
+    /// planned for it, and it may share bytes with other tensors of that kind. `constant` says that nothing writes it
+    /// while the session lives.
+    pub fn tensor_at(
+        &mut self,
+        name: &str,
+        shape: Shape,
+        buffer: &Buffer,
+        offset: u64,
+        constant: bool,
+    ) -> Result<TensorId, GraphError> {
+        let role = if constant { Role::Weight } else { Role::Inner };
+        self.place(name, shape, buffer, offset, role)
+    }
+
     /// A view of `of` with its own dimensions and strides, starting `offset` bytes into it.
     pub fn view(
         &mut self,
@@ -226,6 +243,12 @@ impl Graph {
         &self.tensors[id.0 as usize]
     }
 
+    /// Whether any tensor waits for a place.
+    pub(crate) fn computes(&self) -> bool {
+        let mut storages = self.tensors.iter().map(|tensor| &tensor.storage);
+        storages.any(|storage| matches!(storage, Storage::Computed))
+    }
+
     /// The tensor that owns the bytes of `id`, and how far into it they start.
     pub(crate) fn root(&self, mut id: TensorId) -> (TensorId, u64) {
         let mut start = 0;
@@ -234,6 +257,28 @@ impl Graph {
             id = of;
         }
         (id, start)
+    }
+
+    /// Whether two tensors may have bytes in common: one owner, or places that overlap.
+    pub(crate) fn shares(&self, a: TensorId, b: TensorId) -> bool {
+        if self.root(a).0 == self.root(b).0 {
+            return true;
+        }
+        match (self.span(a), self.span(b)) {
+            (Some((fd_a, a)), Some((fd_b, b))) => fd_a == fd_b && a.start < b.end && b.start < a.end,
+            _ => false,
+        }
+    }
+
+    /// Buffer and bytes of a tensor that has a place already.
+    pub(crate) fn span(&self, id: TensorId) -> Option<(u32, Range<u64>)> {
+        let (root, start) = self.root(id);
+        let Storage::Placed { buffer, offset } = &self.tensor(root).storage else {
+            return None;
+        };
+        let start = start.saturating_add(*offset);
+        let bytes = self.shape(id).extent_bytes().unwrap_or(u64::MAX);
+        Some((buffer.fd(), start..start.saturating_add(bytes)))
     }
 
     /// A node as the support rules see it.

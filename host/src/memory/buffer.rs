@@ -124,6 +124,11 @@ impl Buffer {
         self.inner.kind == BufferKind::Extended
     }
 
+    /// Address of the first byte on the host, valid as long as a clone of the buffer lives.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.inner.memory.as_ptr().as_ptr()
+    }
+
     /// Copies `data` to `offset`.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), MapError> {
         let to = self.range(offset, data.len())?;

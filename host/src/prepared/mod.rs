@@ -96,7 +96,7 @@ impl PreparedGraph {
         let chunks = layout
             .chunk_bytes
             .iter()
-            .chain(layout.chunk_bytes.is_empty().then_some(&0))
+            .chain((layout.chunk_bytes.is_empty() && graph.computes()).then_some(&0))
             .enumerate();
         let chunks: Vec<Buffer> = chunks
             .map(|(idx, &bytes)| session.alloc(&format!("{name} compute {idx}"), bytes))
@@ -193,6 +193,11 @@ impl PreparedGraph {
     /// The graph's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The buffers that a run uses; one that several batches use comes several times.
+    pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
+        self.batches.iter().flat_map(|batch| &batch.encoded.buffers)
     }
 
     /// Batches that one run sends.

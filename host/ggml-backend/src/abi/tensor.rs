@@ -1,0 +1,152 @@
+//! A tensor, which is also a graph's node: the op that makes it, its operands, and where its bytes are.
+
+use std::ffi::{c_char, c_void};
+use std::mem::offset_of;
+
+use super::Buffer;
+
+/// The host reads it after the graph.
+pub const FLAG_OUTPUT: i32 = 2;
+/// The node is to be computed.
+pub const FLAG_COMPUTE: i32 = 16;
+
+/// `ggml_tensor`.
+#[repr(C)]
+pub struct Tensor {
+    /// Data type.
+    pub dtype: u32,
+    /// The buffer that its bytes are in, null before allocation.
+    pub buffer: *mut Buffer,
+    /// Elements per dimension, innermost first.
+    pub ne: [i64; 4],
+    /// Byte strides.
+    pub nb: [usize; 4],
+    /// What computes it.
+    pub op: u32,
+    /// Parameters of the op, floats as bits.
+    pub op_params: [i32; 16],
+    /// `FLAG_*`.
+    pub flags: i32,
+    /// Operands, null when absent.
+    pub src: [*mut Tensor; 10],
+    /// The tensor it is a view of, null if it owns its bytes.
+    pub view_src: *mut Tensor,
+    /// Byte offset in that.
+    pub view_offs: usize,
+    /// Address of its first byte.
+    pub data: *mut c_void,
+    /// Name, zero-terminated.
+    pub name: [c_char; 64],
+    /// For back ends.
+    pub extra: *mut c_void,
+    /// Keeps the size a multiple of 16.
+    pub padding: [u8; 8],
+}
+
+const _: () = {
+    assert!(size_of::<Tensor>() == 336);
+    assert!(offset_of!(Tensor, buffer) == 8);
+    assert!(offset_of!(Tensor, ne) == 16);
+    assert!(offset_of!(Tensor, nb) == 48);
+    assert!(offset_of!(Tensor, op) == 80);
+    assert!(offset_of!(Tensor, op_params) == 84);
+    assert!(offset_of!(Tensor, flags) == 148);
+    assert!(offset_of!(Tensor, src) == 152);
+    assert!(offset_of!(Tensor, view_src) == 232);
+    assert!(offset_of!(Tensor, view_offs) == 240);
+    assert!(offset_of!(Tensor, data) == 248);
+    assert!(offset_of!(Tensor, name) == 256);
+    assert!(offset_of!(Tensor, extra) == 320);
+};
+
+/// Declares ggml's op numbers that hexloom knows.
+macro_rules! ops {
+    ($($member:ident = $number:literal, $name:literal;)*) => {
+        /// Ops by ggml's numbers; those that are not listed have no meaning to hexloom.
+        #[expect(missing_docs, reason = "ggml's own names say it")]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u32)]
+        pub enum Op { $($member = $number,)* }
+
+        impl Op {
+            /// Every op listed.
+            pub const ALL: &'static [Self] = &[$(Self::$member,)*];
+
+            /// The op of a number.
+            pub const fn of(number: u32) -> Option<Self> {
+                match number { $($number => Some(Self::$member),)* _ => None }
+            }
+
+            /// ggml's name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$member => $name,)* }
+            }
+        }
+    };
+}
+
+ops! {
+    None = 0, "NONE";
+    Dup = 1, "DUP";
+    Add = 2, "ADD";
+    Sub = 6, "SUB";
+    Mul = 7, "MUL";
+    Div = 8, "DIV";
+    Argmax = 18, "ARGMAX";
+    Norm = 24, "NORM";
+    RmsNorm = 25, "RMS_NORM";
+    MulMat = 29, "MUL_MAT";
+    Scale = 32, "SCALE";
+    Cpy = 34, "CPY";
+    Cont = 35, "CONT";
+    Reshape = 36, "RESHAPE";
+    View = 37, "VIEW";
+    Permute = 38, "PERMUTE";
+    Transpose = 39, "TRANSPOSE";
+    GetRows = 40, "GET_ROWS";
+    SetRows = 42, "SET_ROWS";
+    SoftMax = 46, "SOFT_MAX";
+    Rope = 48, "ROPE";
+    Clamp = 50, "CLAMP";
+    FlashAttnExt = 74, "FLASH_ATTN_EXT";
+    Unary = 91, "UNARY";
+    Glu = 100, "GLU";
+}
+
+impl Tensor {
+    /// The op; `None` if hexloom does not know it.
+    pub fn op(&self) -> Option<Op> {
+        Op::of(self.op)
+    }
+
+    /// Whether the node computes nothing: a leaf or another look at bytes that are there.
+    pub fn is_view_only(&self) -> bool {
+        matches!(
+            self.op(),
+            Some(Op::None | Op::Reshape | Op::View | Op::Permute | Op::Transpose)
+        )
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.ne.contains(&0)
+    }
+
+    /// Operand `idx`, if present.
+    pub fn src(&self, idx: usize) -> Option<&Tensor> {
+        // SAFETY: ggml keeps a node's operands alive as long as the node, and changes none while a back end looks.
+        unsafe { self.src.get(idx)?.as_ref() }
+    }
+
+    /// The tensor that owns the bytes.
+    pub fn owner(&self) -> &Tensor {
+        // SAFETY: as in `src`.
+        unsafe { self.view_src.as_ref() }.unwrap_or(self)
+    }
+
+    /// The name, as far as it is text.
+    pub fn name(&self) -> String {
+        let bytes: Vec<u8> = self.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}

@@ -1,0 +1,257 @@
+//! A device: one session, opened when it is first needed, and what it can do.
+
+use std::ffi::{CStr, CString, c_char};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hexloom::{Buffer, Session, SessionOptions, Transport};
+use hexloom_sim::{NullTransport, SimTransport};
+
+use crate::abi::{Backend, BufferType, Caps, DEVICE_TYPE_GPU, Device, DeviceFns, Props, Registry, Tensor};
+use crate::convert::{self, Node};
+use crate::error::BackendError;
+use crate::graph::PreparedGraphs;
+use crate::{buffer, guard, registry, stream};
+
+/// What a device runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// The simulator in this process.
+    Sim,
+    /// Answers at once without computing, for measuring the host.
+    Null,
+}
+
+/// A device as ggml and we see it. It lives as long as the process.
+pub(crate) struct DeviceState {
+    kind: Kind,
+    pub(crate) name: CString,
+    description: &'static CStr,
+    session: Mutex<Option<Session>>,
+    graphs: Mutex<PreparedGraphs>,
+    raw: AtomicPtr<Device>,
+    buffer_type: AtomicPtr<BufferType>,
+}
+
+impl Kind {
+    pub(crate) fn parse(word: &str) -> Result<Self, BackendError> {
+        match word {
+            "sim" => Ok(Self::Sim),
+            "null" => Ok(Self::Null),
+            _ => Err(BackendError::UnknownDevice(word.to_owned())),
+        }
+    }
+
+    fn transport(self) -> Arc<dyn Transport> {
+        match self {
+            Self::Sim => Arc::new(SimTransport::default()),
+            Self::Null => Arc::new(NullTransport),
+        }
+    }
+}
+
+impl DeviceState {
+    /// Makes device number `idx`.
+    pub(crate) fn new(idx: usize, kind: Kind) -> &'static Self {
+        let device: &'static Self = Box::leak(Box::new(Self {
+            kind,
+            name: CString::new(format!("HEX{idx}")).unwrap_or_default(),
+            description: match kind {
+                Kind::Sim => c"Hexagon NPU, simulated",
+                Kind::Null => c"no NPU: answers without computing",
+            },
+            session: Mutex::new(None),
+            graphs: Mutex::new(PreparedGraphs::default()),
+            raw: AtomicPtr::new(ptr::null_mut()),
+            buffer_type: AtomicPtr::new(ptr::null_mut()),
+        }));
+        let raw = Box::into_raw(Box::new(Device {
+            fns: fns(),
+            registry: ptr::null_mut(),
+            context: ptr::from_ref(device).cast_mut().cast(),
+        }));
+        let buffer_type = Box::into_raw(Box::new(BufferType {
+            fns: buffer::type_fns(),
+            device: raw,
+            context: ptr::null_mut(),
+        }));
+        device.raw.store(raw, Ordering::Release);
+        device.buffer_type.store(buffer_type, Ordering::Release);
+        device
+    }
+
+    /// The device behind ggml's object.
+    ///
+    /// # Safety
+    /// `raw` is what [`DeviceState::raw`] gave.
+    pub(crate) unsafe fn of(raw: *mut Device) -> &'static Self {
+        // SAFETY: the caller's; the object lives as long as the process.
+        let context = unsafe { (*raw).context };
+        // SAFETY: `new` has put a leaked box's address there.
+        unsafe { &*context.cast::<Self>() }
+    }
+
+    /// ggml's object.
+    pub(crate) fn raw(&self) -> *mut Device {
+        self.raw.load(Ordering::Acquire)
+    }
+
+    /// Tells the object which registry it is listed in.
+    pub(crate) fn attach(&self, registry: *mut Registry) {
+        // SAFETY: the object lives as long as the process; ggml reads the field only after it got the object, from the
+        // thread that lists devices.
+        unsafe { (*self.raw()).registry = registry };
+    }
+
+    /// Whether a buffer type is one of ours.
+    pub(crate) fn owns_type(buffer_type: *mut BufferType) -> bool {
+        let mut devices = registry::devices().iter();
+        devices.any(|device| device.buffer_type.load(Ordering::Acquire) == buffer_type)
+    }
+
+    /// The session, opened at the first call and opened again after it was lost.
+    pub(crate) fn session(&self) -> Result<Session, BackendError> {
+        let mut session = lock(&self.session);
+        if let Some(session) = &*session {
+            return Ok(session.clone());
+        }
+        let options = SessionOptions {
+            n_slots: 32,
+            ..SessionOptions::default()
+        };
+        let opened = Session::open(self.kind.transport(), options)?;
+        *session = Some(opened.clone());
+        Ok(opened)
+    }
+
+    /// Graphs that are ready to be run again.
+    pub(crate) fn graphs(&self) -> MutexGuard<'_, PreparedGraphs> {
+        lock(&self.graphs)
+    }
+
+    /// Drops the graphs that use a buffer which is about to be freed.
+    pub(crate) fn forget_graphs_with(&self, buffer: &Buffer) {
+        self.graphs().forget_with(buffer);
+    }
+
+    /// Whether a node can be computed here; views and leaves always can.
+    fn supports(&self, tensor: &Tensor) -> Result<bool, BackendError> {
+        if tensor.is_view_only() {
+            return Ok(true);
+        }
+        let op = Node::of(tensor).and_then(|node| node.op(|idx, src| node.wants_tiles(idx) && convert::can_tile(src)));
+        let session = self.session()?;
+        Ok(op.is_ok_and(|op| session.supports(&op).is_ok()))
+    }
+
+    fn memory(&self) -> (usize, usize) {
+        let total = self.session().map_or(0, |session| session.hw().window_bytes);
+        let total = usize::try_from(total).unwrap_or(usize::MAX);
+        (total, total)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn fns() -> DeviceFns {
+    DeviceFns {
+        name,
+        description,
+        memory,
+        device_type,
+        props,
+        init_backend,
+        buffer_type,
+        host_buffer_type: None,
+        buffer_from_host_ptr: None,
+        supports_op,
+        supports_buffer_type,
+        offload_op: None,
+        event_new: None,
+        event_free: None,
+        event_synchronize: None,
+    }
+}
+
+unsafe extern "C" fn name(device: *mut Device) -> *const c_char {
+    // SAFETY: ggml passes what the registry gave.
+    unsafe { DeviceState::of(device) }.name.as_ptr()
+}
+
+unsafe extern "C" fn description(device: *mut Device) -> *const c_char {
+    // SAFETY: as in `name`.
+    unsafe { DeviceState::of(device) }.description.as_ptr()
+}
+
+unsafe extern "C" fn memory(device: *mut Device, free: *mut usize, total: *mut usize) {
+    guard::entry("asking for memory", || {
+        // SAFETY: as in `name`.
+        let found = unsafe { DeviceState::of(device) }.memory();
+        // SAFETY: ggml passes a place for the number.
+        unsafe { free.write(found.0) };
+        // SAFETY: as before.
+        unsafe { total.write(found.1) };
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn device_type(_: *mut Device) -> u32 {
+    DEVICE_TYPE_GPU
+}
+
+unsafe extern "C" fn props(device: *mut Device, props: *mut Props) {
+    guard::entry("asking for properties", || {
+        // SAFETY: as in `name`.
+        let state = unsafe { DeviceState::of(device) };
+        let (memory_free, memory_total) = state.memory();
+        let found = Props {
+            name: state.name.as_ptr(),
+            description: state.description.as_ptr(),
+            memory_free,
+            memory_total,
+            device_type: DEVICE_TYPE_GPU,
+            device_id: ptr::null(),
+            caps: Caps {
+                mmap_support: true,
+                ..Caps::default()
+            },
+        };
+        // SAFETY: ggml passes a place for them.
+        unsafe { props.write(found) };
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn init_backend(device: *mut Device, _: *const c_char) -> *mut Backend {
+    let made = guard::entry("opening a device", || {
+        // SAFETY: as in `name`.
+        unsafe { DeviceState::of(device) }.session()?;
+        Ok(stream::new(device))
+    });
+    made.unwrap_or(ptr::null_mut())
+}
+
+unsafe extern "C" fn buffer_type(device: *mut Device) -> *mut BufferType {
+    // SAFETY: as in `name`.
+    unsafe { DeviceState::of(device) }.buffer_type.load(Ordering::Acquire)
+}
+
+unsafe extern "C" fn supports_op(device: *mut Device, tensor: *const Tensor) -> bool {
+    let supported = guard::entry("asking for support", || {
+        // SAFETY: as in `name`.
+        let state = unsafe { DeviceState::of(device) };
+        // SAFETY: ggml passes a node.
+        let tensor = unsafe { tensor.as_ref() }.ok_or(BackendError::Null("node"))?;
+        state.supports(tensor)
+    });
+    supported.unwrap_or(false)
+}
+
+unsafe extern "C" fn supports_buffer_type(device: *mut Device, buffer_type: *mut BufferType) -> bool {
+    // SAFETY: as in `name`.
+    let ours = unsafe { DeviceState::of(device) }.buffer_type.load(Ordering::Acquire);
+    ours == buffer_type
+}

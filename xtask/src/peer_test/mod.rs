@@ -1,0 +1,134 @@
+//! `cargo xtask peer-test`: programs that we did not write, on `libggml-hexloom.so`.
+//!
+//! ggml's operator test runs a fixed list of cases, chosen by a seed from everything that the back end claims; llama.cpp
+//! writes text that must be its CPU back end's. Without the programs (no Debian mirror, another API version) everything
+//! is skipped, loudly and counted.
+
+mod operators;
+mod programs;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+
+use crate::peer::{self, Peer};
+use crate::process;
+use crate::steps::{self, Context, Outcome};
+use crate::workspace::Workspace;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run every case that is claimed, and print the table by op.
+    #[arg(long)]
+    all: bool,
+    /// With `--all`: only these ops, as the operator test names them, separated by commas.
+    #[arg(long, requires = "all")]
+    ops: Option<String>,
+}
+
+/// A program of the peer with our library in it.
+pub(crate) struct Loaded<'a> {
+    pub(crate) peer: &'a Peer,
+    library: PathBuf,
+}
+
+impl Loaded<'_> {
+    /// Makes a program load the library.
+    pub(crate) fn with(&self, mut command: Command) -> Command {
+        command.env("GGML_BACKEND_PATH", &self.library);
+        command
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if !args.all {
+        return steps::run("peer-test", steps::DEADLINE_S);
+    }
+    let workspace = Workspace::find()?;
+    let peer = match peer::ensure(&workspace)? {
+        Ok(peer) => peer,
+        Err(why) => {
+            println!("SKIPPED: {why}");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let loaded = load(&workspace, &peer)?;
+    let table = operators::run_all(&loaded, args.ops.as_deref())?;
+    println!("{table}");
+    Ok(ExitCode::from(u8::from(table.failed() > 0)))
+}
+
+pub(crate) fn step(context: &Context) -> Result<Outcome> {
+    let workspace = &context.workspace;
+    let peer = match peer::ensure(workspace)? {
+        Ok(peer) => peer,
+        Err(why) => return Ok(skipped(why)),
+    };
+    eprintln!("{}", peer.version);
+    let loaded = load(workspace, &peer)?;
+    if let Some(refusal) = operators::refusal(&loaded)? {
+        if !peer.pinned {
+            return Ok(skipped(format!("{}: {refusal}", peer.version)));
+        }
+        return Ok(Outcome::from_findings(vec![refusal]));
+    }
+    let mut outcome = operators::run_list(&loaded, context.deadline)?;
+    let more = programs::run(&loaded, workspace, context.deadline)?;
+    outcome.passed += more.passed;
+    outcome.failed += more.failed;
+    outcome.failures.extend(more.failures);
+    Ok(outcome)
+}
+
+fn skipped(why: String) -> Outcome {
+    Outcome {
+        skipped: 1,
+        skips: vec![why],
+        ..Outcome::default()
+    }
+}
+
+/// Builds the library and gives it the name that ggml's own search knows.
+fn load<'a>(workspace: &Workspace, peer: &'a Peer) -> Result<Loaded<'a>> {
+    let mut build = process::cargo();
+    build
+        .args([
+            "build",
+            "--release",
+            "--package=hexloom-ggml-backend",
+            "--message-format=json",
+        ])
+        .current_dir(&workspace.root);
+    let messages = process::output(&mut build)?;
+    let built = built_library(&messages).context("cargo named no libggml_hexloom.so")?;
+    let library = built.with_file_name("libggml-hexloom.so");
+    fs::copy(&built, &library).with_context(|| format!("cannot write {}", library.display()))?;
+    Ok(Loaded { peer, library })
+}
+
+/// The library's path in cargo's messages.
+fn built_library(messages: &str) -> Option<PathBuf> {
+    let messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let files = messages.flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default());
+    let paths = files.filter_map(|file| Some(Path::new(file.as_str()?).to_path_buf()));
+    let mut found = paths.filter(|path| path.ends_with("libggml_hexloom.so"));
+    found.next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_found_in_cargos_messages() {
+        let messages = r#"{"reason":"compiler-artifact","filenames":["/t/liba.rlib"]}
+not json
+{"reason":"compiler-artifact","filenames":["/t/libggml_hexloom.rlib","/t/libggml_hexloom.so"]}"#;
+        assert_eq!(built_library(messages), Some("/t/libggml_hexloom.so".into()));
+        assert_eq!(built_library("{}"), None);
+    }
+}
