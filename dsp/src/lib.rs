@@ -6,8 +6,8 @@
 //!
 //! Reading order: [`interp`] (one request from arrival to reply), [`mapping`] (`reuse_buf`), [`kernels`] (dispatch and
 //! one file per op), [`hvx`] (the vector layer that kernels are written in), [`hmx`] (the matrix unit), [`real`] (f64 for
-//! references), [`pool`] (threads), [`platform`], [`dma`] (transfers beside the threads), [`trace`], [`rpc`] (calls that
-//! arrive by FastRPC).
+//! references), [`pool`] (threads), [`platform`], [`dma`] (transfers beside the threads), [`trace`], [`rpc`] and
+//! [`control`] (calls that arrive by FastRPC), [`idle`] (power when there is no work).
 #![no_std]
 // The intrinsics exist; only their stability is pending. PCs build on stable.
 #![cfg_attr(target_arch = "hexagon", feature(stdarch_hexagon, asm_experimental_arch))]
@@ -22,9 +22,11 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod control;
 pub mod dma;
 pub mod hmx;
 pub mod hvx;
+pub mod idle;
 pub mod interp;
 pub mod kernels;
 pub mod log;

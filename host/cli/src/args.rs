@@ -9,8 +9,8 @@ use hexloom::device::{DeviceList, DeviceListError};
 use hexloom::{MatrixUnit, Session, SessionOptions};
 use hexloom_models::llama::Split;
 
-use crate::commands::{bench, devices, plan, profile, run, score};
-use crate::device::Device;
+use crate::commands::{bench, devices, doctor, plan, profile, run, score};
+use crate::device::{Device, DeviceChoice};
 use crate::failure::Failure;
 
 /// Run GGUF models on Hexagon NPUs.
@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Plan(plan::Args),
     Profile(profile::Args),
     Devices(devices::Args),
+    Doctor(doctor::Args),
 }
 
 /// The model.
@@ -58,7 +59,10 @@ pub(crate) struct SessionArgs {
     /// How the model is spread over several sessions.
     #[arg(long, value_enum, value_name = "WAY", default_value_t)]
     pub(crate) split: SplitArg,
-    /// Architecture that the simulator behaves like, for instance 81.
+    /// Driver library of the device; without it, the one that HEXLOOM_CDSPRPC names or the system has.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cdsprpc: Option<PathBuf>,
+    /// Architecture that the simulator behaves like, or that the device has when its driver does not say; for instance 81.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(68..=81))]
     pub(crate) arch: Option<u32>,
     /// Bytes of the device's 32-bit window to use; without it, all that there is.
@@ -126,7 +130,11 @@ impl SessionArgs {
 impl SessionArgs {
     /// Opens every session of the list.
     pub(crate) fn sessions(&self, options: &SessionOptions) -> Result<Vec<Session>, Failure> {
-        let transport = self.device.transport(self.arch)?;
+        let choice = DeviceChoice {
+            arch: self.arch,
+            library: self.cdsprpc.clone(),
+        };
+        let transport = self.device.transport(&choice)?;
         let devices = self.devices.devices().iter();
         let sessions = devices.map(|device| Session::open(Arc::clone(&transport), options.on(device)));
         Ok(sessions.collect::<Result<_, _>>()?)

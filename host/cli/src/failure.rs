@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use hexloom::{OpenError, RunError, SubmitError};
-use hexloom_emu::FindError;
 use hexloom_models::ModelError;
+
+use crate::device::DeviceError;
 
 /// Why a command did not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -18,8 +19,8 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A device that this machine lacks something for.
-    #[error("device emu: {0}")]
-    Find(#[from] FindError),
+    #[error("device {}: {}", .0.device().name(), .0)]
+    Device(#[from] DeviceError),
     /// An argument that only the model shows to be wrong.
     #[error("{0}")]
     Argument(String),

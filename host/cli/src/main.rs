@@ -1,4 +1,4 @@
-//! `hexloom`: run, score, bench, profile and plan GGUF models.
+//! `hexloom`: run, score, bench, profile and plan GGUF models, and see what they can run on.
 //!
 //! One file per command under `commands`; each gives text for standard output or a [`Failure`], and only this file
 //! turns one into an exit code: 0 done, 1 the work failed, 2 bad usage or input, 130 ended by Ctrl-C.
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args),
         Command::Profile(args) => commands::profile::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
     };
     done.unwrap_or_else(|failure: Failure| failure.report())
 }

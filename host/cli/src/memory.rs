@@ -13,7 +13,7 @@ use hexloom::{Session, SessionOptions};
 use hexloom_models::gguf::Gguf;
 use hexloom_models::llama::{BATCH_TOKENS, Context, LlamaConfig, Model, WeightPlan};
 
-use crate::device::Device;
+use crate::device::{Device, DeviceChoice};
 use crate::failure::Failure;
 use crate::output::{grouped, mib};
 
@@ -74,7 +74,10 @@ impl Footprint {
     /// Plans a model for a context of `n_ctx` tokens: weights, cache, the graphs of a decode step and of a prompt piece
     /// of `n_batch` tokens.
     pub(crate) fn of(gguf: &Gguf, n_ctx: u32, n_batch: u32, target: Target) -> Result<Self, Failure> {
-        let session = Session::open(Device::Null.transport(None)?, SessionOptions::default())?;
+        let session = Session::open(
+            Device::Null.transport(&DeviceChoice::default())?,
+            SessionOptions::default(),
+        )?;
         let model = Model::reserve(gguf, &session)?;
         let n_batch = n_batch.min(n_ctx);
         let measured = n_ctx.clamp(n_batch, MEASURED.max(n_batch));

@@ -273,10 +273,10 @@ fn devices_are_listed() {
         .iter()
         .map(|device| device["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["sim", "emu", "null"]);
+    assert_eq!(names, ["sim", "emu", "fastrpc", "null"]);
     assert!(devices[0]["threads"].as_u64().unwrap() > 0 && devices[0]["window_bytes"].as_u64().unwrap() > 1 << 30);
     let table = text(&["devices"]);
-    assert_eq!(table.lines().count(), 4, "{table}");
+    assert_eq!(table.lines().count(), 5, "{table}");
 }
 
 #[test]

@@ -10,11 +10,11 @@
 #![no_std]
 
 #[cfg(target_pointer_width = "32")]
-#[allow(missing_docs, non_camel_case_types, non_snake_case, clippy::all, reason = "generated")]
+#[allow(missing_docs, non_camel_case_types, non_snake_case, clippy::all, clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block, reason = "generated")]
 #[rustfmt::skip]
 pub mod dsp;
 
-#[allow(missing_docs, non_camel_case_types, non_snake_case, clippy::all, reason = "generated")]
+#[allow(missing_docs, non_camel_case_types, non_snake_case, clippy::all, clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block, reason = "generated")]
 #[rustfmt::skip]
 pub mod host;
 

@@ -35,7 +35,7 @@ pub use calls::{Call, CallName};
 pub use dma::{DmaOptions, DoneCount};
 pub use fault::{CallFault, FaultKind, FaultPlan, Garbage};
 pub use harsh::{Harsh, LateFree};
-pub use hexloom_dsp::KernelSet;
+pub use hexloom_dsp::{KernelSet, control, rpc};
 pub use null::NullTransport;
 pub use options::SimOptions;
 pub use tally::Counts;

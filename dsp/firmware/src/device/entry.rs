@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use hexloom_abi::control::{ControlReply, ControlRequest};
 use hexloom_abi::fastrpc::RpcRefusal;
+use hexloom_dsp::control;
 use hexloom_dsp::rpc::Service;
 #[cfg(not(feature = "idl-skel"))]
 use hexloom_dsp::rpc::{self, RemoteArg};
@@ -67,7 +68,7 @@ impl Service for Library {
         let mut copy = [0u8; size_of::<ControlRequest>() + 1];
         let len = copy.len().min(message.len());
         copy[..len].copy_from_slice(&message[..len]);
-        Ok(session::call(&copy[..len]))
+        Ok(control::answer(&session::Process, &copy[..len]))
     }
 }
 

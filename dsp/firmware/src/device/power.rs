@@ -1,9 +1,10 @@
-//! Votes for clocks, vector units and the matrix unit, for as long as a session runs.
+//! Votes for clocks, vector units and the matrix unit, as [`hexloom_dsp::idle`] decides.
 //!
 //! A vote that is refused costs speed and nothing else, so no session fails over it; the log says so.
 
 use core::ptr::addr_of;
 
+use hexloom_dsp::idle::Level;
 use hexloom_hexagon_sys::dsp::{self, HAP_power_request_t};
 
 use crate::log;
@@ -11,50 +12,46 @@ use crate::log;
 /// Its address is the name that votes are made under.
 static CLIENT: u8 = 0;
 
-/// Full speed, vector units on, and the matrix unit on for a session that has it.
-pub(crate) fn up(matrix_unit: bool) {
-    let mut class = request(dsp::HAP_POWER_SET_APPTYPE);
-    class.__bindgen_anon_1.apptype = dsp::HAP_POWER_COMPUTE_CLIENT_CLASS as i32;
-    vote(&mut class);
+/// Changes the votes from one level to another; `matrix_unit` tells whether the session has it.
+pub(crate) fn set(from: Level, to: Level, matrix_unit: bool) {
+    if from == Level::Off && to != Level::Off {
+        let mut class = request(dsp::HAP_POWER_SET_APPTYPE);
+        class.__bindgen_anon_1.apptype = dsp::HAP_POWER_COMPUTE_CLIENT_CLASS as i32;
+        vote(&mut class);
+    }
+    clocks(to == Level::Full);
+    if (from == Level::Off) != (to == Level::Off) {
+        let on = u8::from(to != Level::Off);
+        vector_units(on);
+        if matrix_unit {
+            self::matrix_unit(on);
+        }
+    }
+}
+
+/// The fastest clocks and no sleep, or as the system sees fit.
+fn clocks(full: bool) {
     let fastest = dsp::HAP_corner_params_t {
         target_corner: dsp::HAP_DCVS_VCORNER_MAX as i32,
         min_corner: dsp::HAP_DCVS_VCORNER_MAX as i32,
         max_corner: dsp::HAP_DCVS_VCORNER_MAX as i32,
         reserved: [0; 3],
     };
-    let mut clocks = request(dsp::HAP_POWER_SET_DCVS_V3);
-    clocks.__bindgen_anon_1.dcvs_v3 = dsp::HAP_power_dcvs_v3_t {
-        set_dcvs_enable: 1,
-        dcvs_enable: 0,
-        set_core_params: 1,
-        core_params: fastest,
-        set_bus_params: 1,
-        bus_params: fastest,
-        set_sleep_disable: 1,
-        sleep_disable: 1,
-        ..dsp::HAP_power_dcvs_v3_t::default()
+    let corner = if full {
+        fastest
+    } else {
+        dsp::HAP_corner_params_t::default()
     };
-    vote(&mut clocks);
-    vector_units(1);
-    if matrix_unit {
-        self::matrix_unit(1);
-    }
-}
-
-/// Takes the votes back.
-pub(crate) fn down(matrix_unit: bool) {
-    if matrix_unit {
-        self::matrix_unit(0);
-    }
-    vector_units(0);
     let mut clocks = request(dsp::HAP_POWER_SET_DCVS_V3);
     clocks.__bindgen_anon_1.dcvs_v3 = dsp::HAP_power_dcvs_v3_t {
         set_dcvs_enable: 1,
-        dcvs_enable: 1,
+        dcvs_enable: u8::from(!full),
         set_core_params: 1,
+        core_params: corner,
         set_bus_params: 1,
+        bus_params: corner,
         set_sleep_disable: 1,
-        sleep_disable: 0,
+        sleep_disable: u8::from(full),
         ..dsp::HAP_power_dcvs_v3_t::default()
     };
     vote(&mut clocks);

@@ -10,15 +10,16 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use heapless::Vec;
 use hexloom_abi::code::StatusCode;
-use hexloom_abi::control::{ControlReply, ControlRequest, Method};
+use hexloom_abi::control::ControlReply;
 use hexloom_abi::limits::{MAX_THREADS, WINDOW_BYTES_DEFAULT};
 use hexloom_abi::{BatchReply, StartRequest, Status};
+use hexloom_dsp::control::Control;
 use hexloom_dsp::hmx::MatrixUse;
+use hexloom_dsp::idle::{Governor, Level};
 use hexloom_dsp::interp::Packet;
 use hexloom_dsp::pool::{Fork as _, Pool};
 use hexloom_dsp::{KernelSet, Session, SessionLimits};
 use hexloom_hexagon_sys::dsp;
-use zerocopy::FromBytes;
 
 use crate::arch::ARCH;
 use crate::guarded::Guarded;
@@ -86,30 +87,38 @@ struct Running {
     vtcm: Vtcm,
     workers: Workers,
     priority: u16,
+    governor: Governor,
 }
 
 // SAFETY: everything in it may be used from any thread, one at a time; the scratch memory that the session points to
 // belongs to `vtcm` beside it.
 unsafe impl Send for Running {}
 
-/// Answers a control message.
-pub(crate) fn call(message: &[u8]) -> ControlReply {
-    let request = match ControlRequest::read_from_bytes(message) {
-        Ok(request) => request,
-        Err(_) => return ControlReply::new(Status::Truncated),
-    };
-    if let Err(status) = request.check() {
-        return ControlReply::new(status);
+/// This process, as control messages see it.
+pub(crate) struct Process;
+
+impl Control for Process {
+    fn hw_info(&self) -> ControlReply {
+        ControlReply {
+            arch: ARCH,
+            n_threads: threads::available(),
+            scratch_bytes: u64::from(vtcm::total_bytes()),
+            window_bytes: WINDOW_BYTES_DEFAULT,
+            ..ControlReply::new(Status::Ok)
+        }
     }
-    let result = match request.method {
-        Method::HW_INFO => return hw_info(),
-        Method::START => start(&request),
-        Method::STOP => stop(),
-        Method::FORGET => forget(request.fd),
-        // Buffers are made known by FastRPC itself, and batches come by the queue.
-        _ => Err(Status::Unsupported),
-    };
-    ControlReply::new(result.err().unwrap_or(Status::Ok))
+
+    fn start(&self, start: &StartRequest) -> Result<(), Status> {
+        self::start(*start)
+    }
+
+    fn stop(&self) -> Result<(), Status> {
+        self::stop()
+    }
+
+    fn forget(&self, fd: u32) -> Result<(), Status> {
+        self::forget(fd)
+    }
 }
 
 /// Whether a session keeps the process from being closed.
@@ -118,19 +127,7 @@ pub(crate) fn is_running() -> bool {
     running.unwrap_or(true)
 }
 
-fn hw_info() -> ControlReply {
-    ControlReply {
-        arch: ARCH,
-        n_threads: threads::available(),
-        scratch_bytes: u64::from(vtcm::total_bytes()),
-        window_bytes: WINDOW_BYTES_DEFAULT,
-        ..ControlReply::new(Status::Ok)
-    }
-}
-
-fn start(request: &ControlRequest) -> Result<(), Status> {
-    let start = StartRequest::read_from_bytes(request.message()).map_err(|_| Status::Truncated)?;
-    start.check()?;
+fn start(start: StartRequest) -> Result<(), Status> {
     let started = CALLS.with(LOCK_TIMEOUT_US, |state| {
         if matches!(state, State::Running(_)) {
             return Err(Status::AlreadyStarted);
@@ -211,7 +208,11 @@ unsafe extern "C" fn serve(_: *mut c_void) {
     while !STOP.load(Ordering::Acquire) {
         match queue.wait(STOP_POLL_US) {
             Ok(true) => {}
-            Ok(false) => continue,
+            Ok(false) => {
+                // A session that cannot be had now is at work.
+                let _ = RUNNING.with(0, |running| running.as_mut().map(Running::rest));
+                continue;
+            }
             Err(_) => {
                 log::line(log::ERROR, "the queue is gone", "", 0);
                 break;
@@ -256,7 +257,6 @@ impl Running {
         // SAFETY: no session runs, so nobody else borrows the memory.
         let descriptors = unsafe { &mut *DESCRIPTORS.0.get() };
         let session = Session::new(pool, limits, descriptors, vtcm.span(start.scratch_bytes_max));
-        power::up(matrix_unit);
         Ok(Self {
             session,
             pool,
@@ -264,11 +264,29 @@ impl Running {
             vtcm,
             workers,
             priority,
+            governor: Governor::new(),
         })
+    }
+
+    /// There is no work: what was asked of the DSP's power eases with time.
+    fn rest(&mut self) {
+        let from = self.governor.level();
+        if let Some(to) = self.governor.rest(arch::nanos()) {
+            power::set(from, to, self.vtcm.has_matrix_unit());
+        }
+    }
+
+    /// There is work: at full speed from now on.
+    fn work(&mut self) {
+        let from = self.governor.level();
+        if let Some(to) = self.governor.work(arch::nanos()) {
+            power::set(from, to, self.vtcm.has_matrix_unit());
+        }
     }
 
     /// Serves what is in the queue and what comes soon after, then lets go of the VTCM.
     fn drain(&mut self) {
+        self.work();
         let mut n_empty = 0;
         while n_empty < IDLE_LOOKS && !STOP.load(Ordering::Acquire) {
             let taken = self.vtcm.take(self.priority);
@@ -286,6 +304,7 @@ impl Running {
                 break;
             }
         }
+        self.work();
         self.vtcm.give();
         platform::release_vectors();
     }
@@ -297,11 +316,13 @@ impl Running {
             core::mem::forget(self);
             return;
         }
-        let matrix_unit = self.vtcm.has_matrix_unit();
+        let (matrix_unit, level) = (self.vtcm.has_matrix_unit(), self.governor.level());
         self.session.close();
         drop(self.workers);
         self.queue.close();
-        power::down(matrix_unit);
+        if level != Level::Off {
+            power::set(level, Level::Off, matrix_unit);
+        }
     }
 }
 

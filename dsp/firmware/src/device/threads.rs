@@ -63,14 +63,13 @@ impl Thread {
     }
 }
 
-/// Priority for the threads of a pool: ten steps more urgent than the caller's, and the same for all of them, as they wait
-/// for each other.
+/// Priority for the threads of a pool that the calling thread starts.
 pub(crate) fn priority() -> u16 {
     // SAFETY: no arguments.
     let this = unsafe { dsp::qurt_thread_get_id() };
     // SAFETY: a live thread's identity.
     let priority = unsafe { dsp::qurt_thread_get_priority(this) };
-    (priority - 10).clamp(1, dsp::QURT_THREAD_PRIORITY_LEAST as i32) as u16
+    hexloom_dsp::idle::priority(priority)
 }
 
 /// Threads that kernels can use: one for each vector unit, as far as hardware threads go.
@@ -83,3 +82,5 @@ pub(crate) fn available() -> u32 {
     let limit = if known { hardware.max_hthreads } else { 1 };
     units.min(limit).clamp(1, MAX_THREADS)
 }
+
+const _: () = assert!(dsp::QURT_THREAD_PRIORITY_LEAST == 254);

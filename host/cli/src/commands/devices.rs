@@ -8,7 +8,7 @@ use hexloom::session::measure_window;
 use hexloom::{OpenError, Session, SessionOptions, Transport};
 use serde::Serialize;
 
-use crate::device::Device;
+use crate::device::{Device, DeviceChoice};
 use crate::failure::Failure;
 use crate::output::{self, mib};
 
@@ -58,7 +58,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Opens a session, as `run` would, to see what the device has. One that does not open is listed with the reason.
 fn ask(device: Device) -> Report {
-    let transport = device.transport(None).map_err(|missing| missing.to_string());
+    let transport = device
+        .transport(&DeviceChoice::default())
+        .map_err(|missing| missing.to_string());
     let opened = transport.and_then(|transport| has(device, transport).map_err(|error| error.to_string()));
     let (missing, has) = match opened {
         Ok(has) => (None, Some(has)),

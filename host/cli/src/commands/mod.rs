@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod devices;
+pub(crate) mod doctor;
 pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod run;

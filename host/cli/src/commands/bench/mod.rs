@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // An emulated step takes seconds: there the packets count, and they are exact in every step.
     let (host_steps, rounds) = match args.session.device {
         Device::Emu => (args.n, 1),
-        Device::Sim | Device::Null => (args.n.max(measure::HOST_STEPS_MIN), measure::ROUNDS),
+        Device::Sim | Device::FastRpc | Device::Null => (args.n.max(measure::HOST_STEPS_MIN), measure::ROUNDS),
     };
     let n_ctx = args.prompt.max(host_steps);
     let options = args.session.options(false);

@@ -1,0 +1,397 @@
+//! Every function of the driver library that the transport calls: with success, and with each code that it is documented to
+//! fail with. What comes of a failure is in the table: an error with call, code and remedy, the end of the session, or a
+//! documented way around it. After each, the same walk works.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cdsprpc::load::Loaded;
+use hexloom::transport::{BlockRef, Connection, MapKind, SessionAt, SharedMemory, Transport, TransportError, aee};
+use hexloom_abi::{BatchReply, StartRequest};
+use hexloom_fastrpc::calls::CALLS;
+use hexloom_fastrpc::{FastRpcOptions, FastRpcTransport};
+
+const MIB: u64 = 1 << 20;
+const SOON: Duration = Duration::from_secs(20);
+
+/// What comes of a code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Then {
+    /// An error that has the call, the code, and a remedy.
+    Fails,
+    /// The same with another code, as the function gives none.
+    FailsAs(i32),
+    /// The session is dead.
+    Dies,
+    /// Nothing came in time.
+    TimesOut,
+    /// It works without.
+    Works,
+}
+
+use Then::{Dies, Fails, FailsAs, TimesOut, Works};
+
+/// A function or a request of one, how many calls of it go well first, the session in which it is called, the codes, and
+/// what comes of them.
+const FAILURES: &[(&str, u32, u32, &[i32], Then)] = &[
+    ("rpcmem_alloc2", 0, 0, &[1], FailsAs(aee::ENOMEMORY)),
+    ("rpcmem_to_fd", 0, 0, &[1], FailsAs(aee::EINVALIDFD)),
+    ("remote_system_request", 0, 0, &[1, 0x0e, 0x14], Works),
+    ("remote_handle_control", 0, 0, &[0x0e, 0x14, 0x39, 0x6c, 0x72], Fails),
+    ("unsigned_module", 0, 0, &[0x0e, 0x14, 0x39, 0x6c], Fails),
+    ("get_effective_domain_id", 0, 0, &[0x0e, 0x6c, 0x8a], Works),
+    ("reserve_new_session", 0, 1, &[0x0e, 0x14, 0x6c, 0x8a], Fails),
+    ("status_notifications", 0, 0, &[0x0e, 0x14, 0x6c], Works),
+    ("get_uri", 0, 0, &[0x0e, 0x4d, 0x6c], Works),
+    ("get_uri", 0, 1, &[0x4d], Works),
+    ("session_close", 0, 0, &[0x01, 0x0e, 0x27], Works),
+    (
+        "remote_handle64_open",
+        0,
+        0,
+        &[
+            0x01,
+            0x02,
+            0x0e,
+            0x14,
+            0x3b,
+            0x3e,
+            0x43,
+            0x4e,
+            0x57,
+            0x68,
+            0x6b,
+            0x72,
+            0x200,
+            -13,
+            -110,
+            on_dsp(0x06),
+            on_dsp(0x14),
+            on_dsp(0x16),
+            on_dsp(0x42),
+            on_dsp(0x52),
+            on_dsp(0x81),
+            on_dsp(0x82),
+            on_dsp(0x200),
+        ],
+        Fails,
+    ),
+    ("remote_handle64_control", 0, 0, &[0x0e, 0x14, 0x6c], Works),
+    ("fastrpc_mmap", 0, 0, &[0x01, 0x02, 0x0e, 0x14, 0x1a, 0x39, -12], Fails),
+    ("fastrpc_mmap", 0, 0, &[0x68, 0x2e, -104], Dies),
+    ("dspqueue_create", 0, 0, &[0x01, 0x02, 0x0e, 0x14], Fails),
+    ("dspqueue_create", 0, 0, &[0x68], Dies),
+    ("dspqueue_export", 0, 0, &[0x01, 0x0e], Fails),
+    // The walk calls the library to ask what there is, to start, to forget and to stop.
+    (
+        "remote_handle64_invoke",
+        0,
+        0,
+        &[0x01, 0x0e, 0x14, 0x2c, 0x200, on_dsp(0x0e), on_dsp(0x14)],
+        Fails,
+    ),
+    (
+        "remote_handle64_invoke",
+        1,
+        0,
+        &[0x01, 0x02, 0x4e, 0x200, on_dsp(0x02)],
+        Fails,
+    ),
+    ("remote_handle64_invoke", 2, 0, &[0x0e, 0x200], Fails),
+    ("remote_handle64_invoke", 3, 0, &[0x0e, 0x200], Fails),
+    (
+        "remote_handle64_invoke",
+        0,
+        0,
+        &[0x68, 0x2e, on_dsp(0x2e), -104, -108],
+        Dies,
+    ),
+    ("dspqueue_write", 0, 0, &[0x01, 0x0e, 0x48], Fails),
+    ("dspqueue_write", 0, 0, &[0x0d, 0x2e, 0x68], Dies),
+    ("dspqueue_write", 0, 0, &[0x0c, 0x204], Works),
+    ("dspqueue_read", 0, 0, &[0x01, 0x0e, 0x26], Fails),
+    ("dspqueue_read", 0, 0, &[0x0d, 0x2e, 0x68], Dies),
+    ("dspqueue_read", 0, 0, &[0x0c, 0x204], Works),
+    ("fastrpc_munmap", 0, 0, &[0x01, 0x0e, 0x14, 0x3a, 0x48], Fails),
+    ("fastrpc_munmap", 0, 0, &[0x68], Works),
+    ("remote_handle64_close", 0, 0, &[0x01, 0x20, 0x2c, 0x68], Works),
+];
+
+const fn on_dsp(code: i32) -> i32 {
+    aee::DSP_OFFSET + code
+}
+
+fn transport(driver: &Loaded) -> FastRpcTransport {
+    let options = FastRpcOptions {
+        library: Some(driver.path()),
+        ..FastRpcOptions::default()
+    };
+    FastRpcTransport::open(options).expect("the library opens")
+}
+
+/// A session's whole life: every function of the library once.
+fn walk(transport: &FastRpcTransport, session: u32) -> Result<(), TransportError> {
+    let pinned = transport.alloc(MIB)?;
+    let connection = transport.open(SessionAt { core: 0, session })?;
+    let done = use_session(&*connection, &pinned);
+    connection.close();
+    done
+}
+
+fn use_session(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(), TransportError> {
+    connection.hw_info()?;
+    connection.map(pinned, MapKind::Pinned)?;
+    let mapped = use_queue(connection, pinned);
+    // As the session does it: back on the DSP first, whatever went wrong before.
+    let stopped = connection.stop();
+    let unmapped = connection.unmap(pinned.fd(), pinned.bytes());
+    mapped?;
+    stopped?;
+    unmapped
+}
+
+fn use_queue(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(), TransportError> {
+    let start = StartRequest {
+        n_threads: 1,
+        queue_id: connection.create_queue(4)?,
+        pinned_fd: pinned.fd(),
+        pinned_bytes: pinned.bytes(),
+        block_bytes_max: MIB as u32,
+        ..StartRequest::new(0)
+    };
+    connection.start(&start)?;
+    let block = BlockRef {
+        fd: pinned.fd(),
+        offset: 0,
+        bytes: 4096,
+    };
+    connection.write(b"no batch", block, SOON)?;
+    let mut reply = [0; size_of::<BatchReply>()];
+    assert_eq!(connection.read(&mut reply, SOON)?, reply.len());
+    connection.forget(pinned.fd())
+}
+
+#[test]
+fn each_documented_failure_of_each_call() {
+    let driver = Loaded::new("option threads=1; option sessions=8", &[]).expect("the library was built with this test");
+    let mut n_codes = 0;
+    for &(call, skip, session, codes, then) in FAILURES {
+        for &code in codes {
+            n_codes += 1;
+            // A transport asks for a session once and keeps it.
+            let transport = transport(&driver);
+            let case = format!("{call} after {skip}, session {session}, code {code:#x}");
+            driver.tell(&format!("fail {call} {skip} {code}")).expect("a plan");
+            let result = walk(&transport, session);
+            assert_eq!(driver.tell("clear").as_deref(), Ok("0"), "{case}: never called");
+            match (then, result) {
+                (Works, Ok(())) => {}
+                (TimesOut, Err(TransportError::Timeout(_))) => {}
+                (Dies, Err(TransportError::Dead(death))) => {
+                    let text = death.to_string();
+                    let number = aee::decode(code).name;
+                    assert!(text.contains(call) && text.contains(number), "{case}: {text}");
+                }
+                (Fails | FailsAs(_), Err(error)) => {
+                    let wanted = if let FailsAs(other) = then { other } else { code };
+                    let text = error.to_string();
+                    assert!(error.is_code(wanted), "{case}: {text}");
+                    let function = if CALLS.iter().any(|info| info.name == call) {
+                        call
+                    } else {
+                        "remote_session_control"
+                    };
+                    let remedy = aee::decode_of(function, wanted).remedy.trim_end_matches('.');
+                    assert!(text.contains(function) && text.contains(remedy), "{case}: {text}");
+                }
+                (then, result) => panic!("{case}: {result:?}, wanted {then:?}"),
+            }
+            assert_eq!(walk(&transport, session), Ok(()), "after {case}");
+            assert_eq!(driver.tell("breaches"), Ok(String::new()), "{case}");
+        }
+    }
+    println!("{n_codes} failures of {} functions and requests", FAILURES.len());
+    assert_eq!(driver.tell("breaches"), Ok(String::new()));
+    let counts = driver.tell("counts").expect("counts");
+    assert_eq!(counts, "sessions 0 queues 0 maps 0 dsp_maps 0 allocations 0 threads 0");
+}
+
+/// A queue that does not close is left to the end of its process, and does not keep the next one from opening.
+#[test]
+fn a_queue_that_does_not_close() {
+    let driver = Loaded::new("option threads=1", &[]).expect("a driver");
+    let transport = transport(&driver);
+    for code in [0x01, 0x0e] {
+        driver.tell(&format!("fail dspqueue_close 0 {code}")).expect("a plan");
+        assert_eq!(walk(&transport, 0), Ok(()));
+        assert_eq!(walk(&transport, 0), Ok(()));
+    }
+    let breaches = driver.tell("breaches").expect("breaches");
+    assert!(breaches.lines().count() >= 2 && breaches.lines().all(|line| line.contains("queue that is open")));
+}
+
+/// Every optional call missing alone: what the table of calls says is done without it.
+#[test]
+fn a_driver_that_lacks_a_call() {
+    for call in CALLS.iter().filter(|call| call.fallback.is_some()) {
+        // Without requests about sessions there are no processes that take unsigned libraries.
+        let driver = Loaded::new("option threads=1; option signed=1", &[call.name]).expect("a driver");
+        let transport = transport(&driver);
+        assert_eq!(transport.missing_calls(), [call.name]);
+        let walked = walk(&transport, 0);
+        match call.name {
+            "remote_handle_control" => {
+                let error = walked.expect_err("the architecture is not known").to_string();
+                assert!(error.contains("name it with an option"), "{error}");
+                let options = FastRpcOptions {
+                    library: Some(driver.path()),
+                    arch: Some(73),
+                    ..FastRpcOptions::default()
+                };
+                let named = FastRpcTransport::open(options).expect("the library opens");
+                assert_eq!(walk(&named, 0), Ok(()));
+            }
+            name if name.starts_with("dspqueue") && name != "dspqueue_read_noblock" => {
+                let error = walked.expect_err("there is no queue").to_string();
+                assert!(error.contains("no packet queue") && error.contains("Update"), "{error}");
+            }
+            name => assert_eq!(walked, Ok(()), "{name}"),
+        }
+        if call.name == "remote_session_control" {
+            let error = walk(&transport, 1).expect_err("there is one session only");
+            assert!(error.is_code(aee::EUNSUPPORTEDAPI), "{error}");
+        }
+        if call.name == "rpcmem_alloc2" {
+            let error = transport.alloc(1 << 31).expect_err("too large for the older call");
+            assert!(error.to_string().contains("2 GiB"), "{error}");
+            driver.tell("fail rpcmem_alloc 0 1").expect("a plan");
+            assert!(transport.alloc(4096).is_err_and(|error| error.is_code(aee::ENOMEMORY)));
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_lacks_what_nothing_works_without() {
+    for call in CALLS.iter().filter(|call| call.fallback.is_none()) {
+        let driver = Loaded::new("", &[call.name]).expect("a driver");
+        let options = FastRpcOptions {
+            library: Some(driver.path()),
+            ..FastRpcOptions::default()
+        };
+        let error = FastRpcTransport::open(options).expect_err("it is needed").to_string();
+        assert!(error.contains(call.name) && error.contains("update"), "{error}");
+    }
+}
+
+/// The look for a reply that is there already takes the call that does not wait.
+#[test]
+fn a_look_does_not_wait() {
+    let driver = Loaded::new("option threads=1", &[]).expect("a driver");
+    let transport = transport(&driver);
+    let connection = transport.open(SessionAt::default()).expect("it opens");
+    connection.create_queue(2).expect("a queue");
+    let mut reply = [0; 64];
+    let nothing = connection.read(&mut reply, Duration::ZERO);
+    assert_eq!(nothing, Err(TransportError::Timeout(Duration::ZERO)));
+}
+
+/// A process that takes no packet: replies do not come, then there is no room for requests.
+#[test]
+fn a_queue_that_never_answers() {
+    let driver = Loaded::new("option threads=1", &[]).expect("a driver");
+    let transport = transport(&driver);
+    let pinned = transport.alloc(MIB).expect("memory");
+    let connection = transport.open(SessionAt::default()).expect("it opens");
+    connection.map(&pinned, MapKind::Pinned).expect("it fits");
+    driver.tell("deaf 0 0 2").expect("a plan");
+    let result = use_queue_shortly(&*connection, &pinned);
+    assert_eq!(result, Err(TransportError::Timeout(Duration::from_millis(30))));
+    // Without a stop of its own.
+    connection.close();
+    drop(pinned);
+    assert_eq!(driver.tell("breaches"), Ok(String::new()));
+}
+
+fn use_queue_shortly(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(), TransportError> {
+    let start = StartRequest {
+        n_threads: 1,
+        queue_id: connection.create_queue(4)?,
+        pinned_fd: pinned.fd(),
+        pinned_bytes: pinned.bytes(),
+        block_bytes_max: MIB as u32,
+        ..StartRequest::new(0)
+    };
+    connection.start(&start)?;
+    let block = BlockRef {
+        fd: pinned.fd(),
+        offset: 0,
+        bytes: 4096,
+    };
+    let short = Duration::from_millis(30);
+    connection.write(b"one", block, short)?;
+    connection.write(b"two", block, short)?;
+    let full = connection.write(b"three", block, short);
+    assert_eq!(full, Err(TransportError::Timeout(short)));
+    connection.read(&mut [0; 256], short).map(drop)
+}
+
+/// The DSP restarts under a session: whoever waits hears of it with the driver's own word for it, what is given back is
+/// taken, and the next session works.
+#[test]
+fn a_restart_of_the_dsp() {
+    for (notices, words) in [(1, "the whole DSP has restarted"), (0, "the driver does not say why")] {
+        let driver = Loaded::new(&format!("option threads=1; option notices={notices}"), &[]).expect("a driver");
+        let transport = transport(&driver);
+        let pinned = transport.alloc(MIB).expect("memory");
+        let connection: Arc<dyn Connection> = transport.open(SessionAt::default()).expect("it opens");
+        connection.map(&pinned, MapKind::Pinned).expect("it fits");
+        use_queue(&*connection, &pinned).expect("it works");
+        let waiting = std::thread::spawn({
+            let connection = Arc::clone(&connection);
+            move || connection.read(&mut [0; 256], SOON)
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        driver.tell("restart").expect("it restarts");
+        let Ok(Err(TransportError::Dead(death))) = waiting.join() else {
+            panic!("it is dead")
+        };
+        assert!(death.to_string().contains(words), "{death}");
+        assert!(matches!(connection.hw_info(), Err(TransportError::Dead(_))));
+        assert_eq!((connection.stop(), connection.forget(pinned.fd())), (Ok(()), Ok(())));
+        assert_eq!(connection.unmap(pinned.fd(), pinned.bytes()), Ok(()));
+        connection.close();
+        assert_eq!(walk(&transport, 0), Ok(()));
+        drop(pinned);
+        assert_eq!(driver.tell("breaches"), Ok(String::new()));
+    }
+}
+
+/// A wrong library for the DSP, or one that is not signed, is told with what to do.
+#[test]
+fn libraries_that_the_dsp_does_not_take() {
+    let driver = Loaded::new("option threads=1; option arch=75", &[]).expect("a driver");
+    let open = |arch, unsigned| {
+        let options = FastRpcOptions {
+            library: Some(driver.path()),
+            arch,
+            unsigned,
+            ..FastRpcOptions::default()
+        };
+        let transport = FastRpcTransport::open(options).expect("the library opens");
+        transport
+            .open(SessionAt::default())
+            .map(drop)
+            .expect_err("it is refused")
+            .to_string()
+    };
+    let text = open(Some(73), true);
+    assert!(
+        text.contains("libhexloom-v73.so") && text.contains("DSP_LIBRARY_PATH"),
+        "{text}"
+    );
+    let text = open(None, false);
+    assert!(
+        text.contains("libhexloom-v75.so") && text.contains("xtask sign"),
+        "{text}"
+    );
+}
