@@ -58,7 +58,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         word: "test firmware",
-        budget_s: 600,
+        budget_s: 900,
         what: "Hexagon tools are there; every image is built, within its size, with the names it may have",
         run: firmware::step,
     },
@@ -70,13 +70,13 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         word: "test model",
-        budget_s: 120,
+        budget_s: 90,
         what: "SmolLM2-135M is in the cache folder",
         run: model::step,
     },
     Step {
         word: "test suite",
-        budget_s: 600,
+        budget_s: 1200,
         what: "unit, property and conformance tests, build included",
         run: suite::all_but_doc,
     },
@@ -94,13 +94,13 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         word: "peer-test",
-        budget_s: 600,
+        budget_s: 480,
         what: "ggml's operator test and llama.cpp on libggml-hexloom.so",
         run: peer_test::step,
     },
     Step {
         word: "doc",
-        budget_s: 240,
+        budget_s: 120,
         what: "`cargo doc`, warnings denied",
         run: checks::doc,
     },
