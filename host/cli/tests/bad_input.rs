@@ -109,7 +109,7 @@ fn arguments_out_of_range() {
     let run = |more: &[&str], parts: &[&str]| refused(&[&["run", model.path(), "-p", "abc"], more].concat(), parts);
     run(&["--threads", "0"], &["--threads", "'0'", "1..=10"]);
     run(&["--threads", "11"], &["--threads", "'11'", "1..=10"]);
-    run(&["--device", "npu9"], &["--device", "npu9", "sim, emu, null"]);
+    run(&["--device", "npu9"], &["--device", "npu9", "sim, emu, fastrpc, null"]);
     run(&["--ctx", "0"], &["--ctx", "'0'"]);
     run(
         &["--ctx", "4000000000"],

