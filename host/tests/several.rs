@@ -308,35 +308,45 @@ fn a_group_computes_as_one_session() {
     }
 }
 
-/// The sum over three sessions is bit for bit what one session gets that adds in rank order.
+/// The sum over three sessions is bit for bit what one session gets that adds in rank order, and an addend after them.
 #[test]
 fn reductions_add_in_rank_order() {
+    const ADDEND: u64 = 2048;
     let transport = transport(&FaultPlan::default());
     let ranks = sessions(&transport, [(0, 0), (1, 0), (2, 0)]);
-    let reduction = Reduction::new("sum", &ranks).unwrap();
     let parts: Vec<Buffer> = ranks.iter().map(|rank| rank.alloc("part", 4096).unwrap()).collect();
-    let mut graphs: Vec<PreparedGraph> = (0..3)
-        .map(|rank| {
-            let mut graph = Graph::new();
-            let place = |part| graph.placed("part", DType::F32, NE, part, 0).unwrap();
-            let tensors: Vec<TensorId> = parts.iter().map(place).collect();
-            graph.all_reduce("sum", &reduction, rank, &tensors).unwrap();
-            ranks[rank].prepare("reduce", graph).unwrap()
-        })
-        .collect();
-    for round in 0..30u32 {
-        let value = |rank: u32, idx: u32| ((idx * 7919 + rank * 104_729 + round * 31) % 1000) as f32 * 1.1e-3 + 0.1;
-        for (rank, part) in (0..).zip(&parts) {
-            let data: Vec<f32> = (0..LEN).map(|idx| value(rank, idx)).collect();
-            part.write(0, &bytes(&data)).unwrap();
-        }
-        let runs: Vec<_> = graphs.iter_mut().map(|graph| graph.start().unwrap()).collect();
-        runs.into_iter().for_each(|run| run.wait().unwrap());
-        let wanted: Vec<f32> = (0..LEN)
-            .map(|idx| value(0, idx) + value(1, idx) + value(2, idx))
+    for with_add in [false, true] {
+        let reduction = Reduction::new("sum", &ranks).unwrap();
+        let mut graphs: Vec<PreparedGraph> = (0..3)
+            .map(|rank| {
+                let mut graph = Graph::new();
+                let mut place = |part, offset| graph.placed("part", DType::F32, NE, part, offset).unwrap();
+                let tensors: Vec<TensorId> = parts.iter().map(|part| place(part, 0)).collect();
+                let addend = place(&parts[rank], ADDEND);
+                if with_add {
+                    graph.all_reduce_add("sum", &reduction, rank, &tensors, addend).unwrap();
+                } else {
+                    graph.all_reduce("sum", &reduction, rank, &tensors).unwrap();
+                }
+                ranks[rank].prepare("reduce", graph).unwrap()
+            })
             .collect();
-        for part in &parts {
-            assert_eq!(floats(part, LEN as usize), wanted);
+        for round in 0..30u32 {
+            let value = |rank: u32, idx: u32| ((idx * 7919 + rank * 104_729 + round * 31) % 1000) as f32 * 1.1e-3 + 0.1;
+            let row = |rank: u32| -> Vec<f32> { (0..LEN).map(|idx| value(rank, idx)).collect() };
+            for (rank, part) in (0..).zip(&parts) {
+                part.write(0, &bytes(&row(rank))).unwrap();
+                part.write(ADDEND, &bytes(&row(3))).unwrap();
+            }
+            let runs: Vec<_> = graphs.iter_mut().map(|graph| graph.start().unwrap()).collect();
+            runs.into_iter().for_each(|run| run.wait().unwrap());
+            let sum = |idx: u32| value(0, idx) + value(1, idx) + value(2, idx);
+            let wanted: Vec<f32> = (0..LEN)
+                .map(|idx| sum(idx) + if with_add { value(3, idx) } else { 0.0 })
+                .collect();
+            for part in &parts {
+                assert_eq!(floats(part, LEN as usize), wanted);
+            }
         }
     }
 }

@@ -164,6 +164,30 @@ impl Graph {
         rank: usize,
         tensors: &[TensorId],
     ) -> Result<TensorId, GraphError> {
+        self.reduced(name, reduction, rank, tensors, None)
+    }
+
+    /// The same with `addend` added to the sum: as an `add` of the two would, in one op. Every rank names a tensor of its own
+    /// session with the same values, of the tensors' shape or one row of it.
+    pub fn all_reduce_add(
+        &mut self,
+        name: &str,
+        reduction: &Reduction,
+        rank: usize,
+        tensors: &[TensorId],
+        addend: TensorId,
+    ) -> Result<TensorId, GraphError> {
+        self.reduced(name, reduction, rank, tensors, Some(addend))
+    }
+
+    fn reduced(
+        &mut self,
+        name: &str,
+        reduction: &Reduction,
+        rank: usize,
+        tensors: &[TensorId],
+        addend: Option<TensorId>,
+    ) -> Result<TensorId, GraphError> {
         let own = tensors
             .get(rank)
             .copied()
@@ -184,15 +208,13 @@ impl Graph {
             exit_seq: 2,
             timeout_us: PLACEHOLDER_US,
         };
-        let srcs = tensors.iter().chain(&slots).copied().map(Some).collect();
+        let opcode = match addend {
+            Some(_) => Opcode::AllreduceAdd,
+            None => Opcode::Allreduce,
+        };
+        let srcs = tensors.iter().chain(&slots).chain(&addend).copied().map(Some).collect();
         let sync = Sync::Reduce(reduction.clone(), rank as u32);
-        self.checked_node(
-            name,
-            Opcode::Allreduce,
-            params.params(),
-            (srcs, tensors.to_vec()),
-            Some(sync),
-        )?;
+        self.checked_node(name, opcode, params.params(), (srcs, tensors.to_vec()), Some(sync))?;
         Ok(own)
     }
 

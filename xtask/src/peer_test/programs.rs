@@ -17,23 +17,49 @@ const EXACT: &str = "host/cli/tests/data/smollm2-exact.json";
 /// Two tokens whose exact log-probabilities are closer than this may change places by rounding.
 const GAP: f64 = 0.2;
 
-/// Texts must be the CPU back end's as long as no step is close; then a short bench, for its numbers.
+/// How llama.cpp cuts its graph: words on its command line, and most parts that there may be.
+const CUTS: &[(&[&str], u64)] = &[
+    // The embedding table stays on the CPU.
+    (&[], 2),
+    (&["-ot", "token_embd=HEX0"], 1),
+];
+
+/// Texts must be the CPU back end's as long as no step is close, also over two devices; graphs are cut no more than
+/// needed; then a short bench, for its numbers.
 pub(super) fn run(loaded: &Loaded<'_>, workspace: &Workspace, deadline: Instant) -> Result<Outcome> {
     let model = model::ensure(workspace)?;
     let path = workspace.root.join(EXACT);
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut outcome = Outcome::default();
-    for (prompt, n) in sure_steps(&text)? {
-        let ours = complete(loaded.with(loaded.peer.program("llama-completion")), &model, &prompt, n)?;
-        let theirs = complete(loaded.peer.program("llama-completion"), &model, &prompt, n)?;
-        if ours == theirs {
+    let mut expect = |holds: bool, failure: String| {
+        if holds {
             outcome.passed += 1;
         } else {
             outcome.failed += 1;
-            outcome.failures.push(format!(
-                "llama-completion, {n} tokens after {prompt:?}: hexloom wrote {ours:?}, the CPU {theirs:?}"
-            ));
+            outcome.failures.push(failure);
         }
+    };
+    let program = || loaded.with(loaded.peer.program("llama-completion"));
+    for (prompt, n) in sure_steps(&text)? {
+        let theirs = complete(loaded.peer.program("llama-completion"), &model, &prompt, n)?;
+        for devices in ["sim", "sim,sim"] {
+            let mut ours = program();
+            ours.env("HEXLOOM_DEVICES", devices).args(["--split-mode", "layer"]);
+            let ours = complete(ours, &model, &prompt, n)?;
+            expect(
+                ours == theirs,
+                format!(
+                    "llama-completion on {devices}, {n} tokens after {prompt:?}: {ours:?}, the CPU wrote {theirs:?}"
+                ),
+            );
+        }
+    }
+    for (words, most) in CUTS {
+        let found = parts(program(), &model, words, deadline)?;
+        expect(
+            found.is_some_and(|found| found <= *most),
+            format!("llama-completion {words:?} cut its graph into {found:?} parts, {most} are needed"),
+        );
     }
     let mut bench = loaded.with(loaded.peer.program("llama-bench"));
     bench.arg("-m").arg(&model);
@@ -72,6 +98,22 @@ fn complete(mut command: Command, model: &Path, prompt: &str, n: usize) -> Resul
     process::output(&mut command)
 }
 
+/// Parts of the graph, as llama.cpp's log tells.
+fn parts(mut command: Command, model: &Path, words: &[&str], deadline: Instant) -> Result<Option<u64>> {
+    command.arg("-m").arg(model).args(["-p", "The", "-n", "1", "--verbose"]);
+    command
+        .args(["-no-cnv", "-ngl", "99", "-t", "2", "--no-warmup"])
+        .args(words);
+    let mut found = None;
+    process::run_lines(&mut command, deadline, |line| found = n_parts(line).or(found))?;
+    Ok(found)
+}
+
+fn n_parts(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("splits = ")?;
+    rest.split(',').next()?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +123,13 @@ mod tests {
         let text = r#"[{"prompt": "a", "steps": [{"top": [[1, -0.1], [2, -0.4]]}, {"top": [[1, -0.1], [2, -0.2]]}]},
                        {"prompt": "b", "steps": [{"top": [[1, -0.1], [2, -0.2]]}]}]"#;
         assert_eq!(sure_steps(text).unwrap(), [("a".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn parts_are_read_from_the_log() {
+        let line = "0.1 I sched_reserve: graph: nodes = 939, splits = 2, input objects = 4";
+        assert_eq!(n_parts(line), Some(2));
+        assert_eq!(n_parts("splits = many"), None);
+        assert_eq!(n_parts("graph"), None);
     }
 }

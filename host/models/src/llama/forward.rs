@@ -4,6 +4,7 @@
 //! position; mask F16 `[n_ctx, T]`, of which the graph sees the first `n_kv` columns. `n_kv` and with it the views of
 //! caches and mask are patched as the conversation grows.
 
+use hexloom::abi::limits::LINE_BYTES;
 use hexloom::{Buffer, DType, Event, Graph, GraphError, MapError, Reduction, SubmitError, TensorId};
 
 use super::Model;
@@ -38,12 +39,29 @@ pub(super) struct Forward {
 pub(super) struct Joints {
     /// Residual stream and signal from each part by layers to the next.
     hand_overs: Vec<(Buffer, Event)>,
-    /// Result of each rank's segment, replaced by the sum.
+    /// Result of each rank's segment, replaced by the sum; one place for each half of a layer.
     pub(super) partials: Vec<Buffer>,
+    /// Bytes of such a place, on whole lines.
+    partial_bytes: u64,
     pub(super) reduction: Option<Reduction>,
 }
 
+/// What ends in a sum and a residual.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Half {
+    Attention,
+    FeedForward,
+}
+
 impl Joints {
+    /// Where a half's partial results are in their buffers.
+    pub(super) fn partial_offset(&self, half: Half) -> u64 {
+        match half {
+            Half::Attention => 0,
+            Half::FeedForward => self.partial_bytes,
+        }
+    }
+
     /// Buffers and events for batches of `n_tokens`; none for a single session.
     pub(super) fn new(model: &Model, n_tokens: u32) -> Result<Self, ModelError> {
         let (split, n_embd) = (model.split(), model.config().n_embd);
@@ -52,10 +70,13 @@ impl Joints {
         let mut joints = Self {
             hand_overs: Vec::new(),
             partials: Vec::new(),
+            partial_bytes: bytes.next_multiple_of(LINE_BYTES),
             reduction: None,
         };
         if split.reduces() {
-            let buffers = sessions.iter().map(|session| session.alloc("segment sum", bytes));
+            let buffers = sessions
+                .iter()
+                .map(|session| session.alloc("segment sum", 2 * joints.partial_bytes));
             joints.partials = buffers.collect::<Result<_, MapError>>()?;
             joints.reduction = Some(Reduction::new("segment sum", sessions)?);
         } else {

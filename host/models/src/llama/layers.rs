@@ -8,7 +8,7 @@ use hexloom::graph::AttentionParams;
 use hexloom::{Buffer, DType, Graph, GraphError, TensorId};
 
 use super::Model;
-use super::forward::{Cache, Joints};
+use super::forward::{Cache, Half, Joints};
 
 /// What every layer uses.
 pub(super) struct Layers<'a> {
@@ -37,33 +37,33 @@ impl Layers<'_> {
     ) -> Result<TensorId, GraphError> {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let normed = self.norm(g, &name("attn_norm"), x)?;
-        let projected = self.sum(g, &name("attn_output"), |this, g, rank| {
+        let residual = match rows {
+            Some(rows) => g.get_rows(&name("residual_rows"), x, rows)?,
+            None => x,
+        };
+        let x = self.sum(g, &name("attn_output"), Half::Attention, residual, |this, g, rank| {
             let attention = this.attention(g, normed, layer, rank)?;
             match rows {
                 Some(rows) => g.get_rows(&name("attn_rows"), attention, rows),
                 None => Ok(attention),
             }
         })?;
-        let residual = match rows {
-            Some(rows) => g.get_rows(&name("residual_rows"), x, rows)?,
-            None => x,
-        };
-        let x = g.add(&name("attn_residual"), projected, residual)?;
         let normed = self.norm(g, &name("ffn_norm"), x)?;
-        let down = self.sum(g, &name("ffn_down"), |this, g, rank| {
+        self.sum(g, &name("ffn_down"), Half::FeedForward, x, |this, g, rank| {
             let gate = this.project(g, &name("ffn_gate"), normed, rank)?;
             let up = this.project(g, &name("ffn_up"), normed, rank)?;
             g.gated(&name("ffn_act"), Opcode::Swiglu, gate, up)
-        })?;
-        g.add(&name("ffn_residual"), down, x)
+        })
     }
 
-    /// The product of weight `name` with what `segment` makes for each rank, summed over the ranks in their order: here if
-    /// this part has them all, otherwise between the sessions.
+    /// The product of weight `name` with what `segment` makes for each rank, summed over the ranks in their order, and
+    /// `residual`: here if this part has them all, otherwise between the sessions.
     fn sum(
         &mut self,
         g: &mut Graph,
         name: &str,
+        half: Half,
+        residual: TensorId,
         mut segment: impl FnMut(&mut Self, &mut Graph, usize) -> Result<TensorId, GraphError>,
     ) -> Result<TensorId, GraphError> {
         if let Some(reduction) = &self.joints.reduction {
@@ -71,11 +71,13 @@ impl Layers<'_> {
             let x = segment(self, g, rank)?;
             let weight = required(self.model, g, &format!("{name}.weight"), rank)?;
             let ([_, n, ..], [_, m, ..]) = (g.shape(weight).ne, g.shape(x).ne);
-            let place = |buffer: &Buffer| g.placed(name, DType::F32, [n, m, 1, 1], buffer, 0);
+            // The sum of one half is the residual of the other, so they lie apart.
+            let offset = self.joints.partial_offset(half);
+            let place = |buffer: &Buffer| g.placed(name, DType::F32, [n, m, 1, 1], buffer, offset);
             let partials: Vec<TensorId> = self.joints.partials.iter().map(place).collect::<Result<_, _>>()?;
             let srcs = vec![Some(weight), Some(x)];
             g.node(name, Opcode::MulMat, [0; MAX_PARAMS], srcs, vec![partials[rank]])?;
-            return g.all_reduce(&format!("{name} sum"), reduction, rank, &partials);
+            return g.all_reduce_add(&format!("{name} sum"), reduction, rank, &partials, residual);
         }
         let mut total = None;
         for rank in self.ranks.clone() {
@@ -86,10 +88,11 @@ impl Layers<'_> {
                 None => product,
             });
         }
-        total.ok_or_else(|| GraphError::Tensor {
+        let total = total.ok_or_else(|| GraphError::Tensor {
             name: name.to_owned(),
             what: "a part without ranks computes nothing".to_owned(),
-        })
+        })?;
+        g.add(&format!("{name} residual"), total, residual)
     }
 
     /// Attention of one rank's heads.
