@@ -23,13 +23,11 @@ enum Then {
     FailsAs(i32),
     /// The session is dead.
     Dies,
-    /// Nothing came in time.
-    TimesOut,
     /// It works without.
     Works,
 }
 
-use Then::{Dies, Fails, FailsAs, TimesOut, Works};
+use Then::{Dies, Fails, FailsAs, Works};
 
 /// A function or a request of one, how many calls of it go well first, the session in which it is called, the codes, and
 /// what comes of them.
@@ -186,7 +184,6 @@ fn each_documented_failure_of_each_call() {
             assert_eq!(driver.tell("clear").as_deref(), Ok("0"), "{case}: never called");
             match (then, result) {
                 (Works, Ok(())) => {}
-                (TimesOut, Err(TransportError::Timeout(_))) => {}
                 (Dies, Err(TransportError::Dead(death))) => {
                     let text = death.to_string();
                     let number = aee::decode(code).name;
