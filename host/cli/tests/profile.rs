@@ -120,7 +120,7 @@ fn wrong_input() {
     );
     refused(
         &["profile", model.path(), "--device", "moon"],
-        &["moon", "sim, emu, null"],
+        &["moon", "sim, emu, fastrpc, null"],
     );
     refused(
         &["profile", model.path(), "-p", "1000000", "-n", "2"],

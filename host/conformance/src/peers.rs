@@ -47,6 +47,15 @@ pub fn run(transport: &Arc<dyn Transport>) {
     peers.failure();
 }
 
+impl Drop for Peers {
+    /// The first session's pinned buffer goes first.
+    fn drop(&mut self) {
+        let [first, second] = &self.raws;
+        let unmapped = second.unshare(first.pinned());
+        assert!(unmapped.is_ok() || std::thread::panicking(), "{unmapped:?}");
+    }
+}
+
 impl Peers {
     fn new(transport: &Arc<dyn Transport>) -> Self {
         let open = |core| {

@@ -87,6 +87,12 @@ impl Raw {
         self.connection.map(memory, MapKind::Lazy)
     }
 
+    /// Takes that back, which must be done before the memory is freed.
+    pub fn unshare(&self, memory: &SharedMemory) -> Result<(), TransportError> {
+        self.connection.forget(memory.fd())?;
+        self.connection.unmap(memory.fd(), memory.bytes())
+    }
+
     /// The pinned buffer, in which blocks lie.
     pub fn pinned(&self) -> &SharedMemory {
         &self.pinned
