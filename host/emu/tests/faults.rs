@@ -25,7 +25,7 @@ fn image_with_a_fault(image: &Path, name: &str, code: &[u32]) -> PathBuf {
     let mut file = std::fs::read(image).unwrap();
     let at = {
         let elf = object::File::parse(&*file).unwrap();
-        let is_kernel = |name: &str| name.contains("Isa6invoke") && name.contains("6binary") && name.contains("3Sub");
+        let is_kernel = |name: &str| name.contains("Isa6invoke") && name.contains("6binary") && name.contains("4Rare");
         let kernel = elf.symbols().find(|symbol| symbol.name().is_ok_and(is_kernel));
         let kernel = kernel.expect("the image has a kernel for SUB with a symbol");
         let text = elf.section_by_index(kernel.section_index().unwrap()).unwrap();

@@ -114,11 +114,12 @@ fn obey(driver: &Driver, statement: &str, told: &mut String) -> Result<(), Strin
             plan.add(number(seq)?.into(), number(op)?, kind);
         }
         ["restart"] => {
-            driver.sim.restart();
+            // Told first: what waits in the driver hears of the end of its process at once.
             let running: Vec<u32> = driver.lock().domains.keys().copied().collect();
             running
                 .into_iter()
                 .for_each(|domain| driver.notify(domain, host::FASTRPC_DSP_SSR));
+            driver.sim.restart();
         }
         ["clear"] => {
             let in_plan = usize::from(!plan.is_spent());
