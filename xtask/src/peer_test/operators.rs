@@ -336,6 +336,6 @@ mod tests {
         case.error = "ERR = 1".to_owned();
         table.add(&[case]);
         assert_eq!(table.failed(), 1);
-        assert!(table.to_string().lines().last().unwrap().ends_with("1      1"));
+        assert!(table.to_string().lines().last().unwrap().ends_with("1        0      1"));
     }
 }
