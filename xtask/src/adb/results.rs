@@ -11,6 +11,9 @@ use super::Run;
 use super::phone::Phone;
 use crate::workspace::Workspace;
 
+/// Where a program's JSON lies on the phone until it is fetched, in the package's folder.
+const RESULT: &str = "result.json";
+
 /// Texts with the scores of exact arithmetic, and how much of them a test takes.
 const TEXTS: &str = "host/cli/tests/data/smollm2-exact.json";
 const TEXTS_ARGS: &str = "--entries 2 --steps 8";
@@ -59,25 +62,17 @@ pub(super) fn bench(phone: &Phone, run: &Run, kept: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a program of the package prints as JSON; its other lines are shown. A program that fails after its JSON has said
-/// there what is wrong.
+/// What a program of the package prints as JSON, by way of a file on the phone: what it tells people meanwhile comes at any
+/// time, and is shown. A program that fails after its JSON has said there what is wrong.
 fn json_of(phone: &Phone, program: &str) -> Result<Value> {
     println!("on the phone: {program}");
-    let ran = phone.run_lines(&format!("bin/hexloom-env.sh {program}"), |line| {
-        if !line.starts_with(['{', '[', ' ', '}', ']']) {
-            println!("  {line}");
-        }
+    let ran = phone.run_lines(&format!("bin/hexloom-env.sh {program} >{RESULT}"), |line| {
+        println!("  {line}");
     })?;
-    let text = ran.lines.join("\n");
-    let starts = text.match_indices(['{', '[']).map(|(at, _)| at);
-    let line_starts = starts.filter(|&at| at == 0 || text.as_bytes()[at - 1] == b'\n');
-    let mut values = line_starts.filter_map(|at| {
-        let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
-        values.next()?.ok()
-    });
-    values.next().with_context(|| {
+    let text = phone.run(&format!("cat {RESULT}; rm -f {RESULT}"))?.lines.join("\n");
+    serde_json::from_str(&text).with_context(|| {
         let way = if ran.success { "succeeded and" } else { "failed and" };
-        format!("`{program}` {way} printed no JSON:\n{text}")
+        format!("`{program}` {way} printed no JSON:\n{}\n{text}", ran.lines.join("\n"))
     })
 }
 
