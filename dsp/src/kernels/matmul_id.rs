@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use hexloom_abi::Status;
 
 use super::dequantize::Blocks;
-use super::get_rows::table_row;
+use super::get_rows::{check, table_row};
 use super::rows::{Pieces, Row};
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, LANES, Part};
@@ -35,16 +35,6 @@ pub(super) fn matmul_id<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(
     }
 }
 
-/// Fails when an index is negative or names no matrix.
-pub(super) fn check(ids: &Tensor<'_>, out: &Tensor<'_>, n_matrices: usize) -> Result<(), Status> {
-    let [_, n_used, n_tokens, _] = out.ne();
-    let inside = |row: usize| table_row(ids, [row % n_used, row / n_used, 0], n_matrices).is_some();
-    match (0..n_used * n_tokens).all(inside) {
-        true => Ok(()),
-        false => Err(Status::IndexOutOfRange),
-    }
-}
-
 struct MulMatId<'a> {
     weights: Tensor<'a>,
     x: Tensor<'a>,
@@ -56,8 +46,7 @@ struct MulMatId<'a> {
 impl Kernel for MulMatId<'_> {
     #[inline(always)]
     fn run<I: Isa>(&self, part: Part) {
-        let [k, n_x, ..] = self.x.ne();
-        let [_, n_matrices] = [self.weights.ne()[1], self.weights.ne()[2]];
+        let ([k, n_x, ..], [_, _, n_matrices, _]) = (self.x.ne(), self.weights.ne());
         for piece in Pieces::new(part, self.out.rows(), self.out.ne()[0]) {
             let index @ [used, token, _] = self.out.row_index(piece.row);
             let Some(matrix) = table_row(&self.ids, [used, token, 0], n_matrices) else {

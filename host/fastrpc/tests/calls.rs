@@ -148,7 +148,8 @@ fn use_session(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(),
     unmapped
 }
 
-fn use_queue(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(), TransportError> {
+/// Starts the session over a queue for four, and gives a block in the pinned buffer.
+fn started(connection: &dyn Connection, pinned: &SharedMemory) -> Result<BlockRef, TransportError> {
     let start = StartRequest {
         n_threads: 1,
         queue_id: connection.create_queue(4)?,
@@ -158,11 +159,15 @@ fn use_queue(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(), T
         ..StartRequest::new(0)
     };
     connection.start(&start)?;
-    let block = BlockRef {
+    Ok(BlockRef {
         fd: pinned.fd(),
         offset: 0,
         bytes: 4096,
-    };
+    })
+}
+
+fn use_queue(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(), TransportError> {
+    let block = started(connection, pinned)?;
     connection.write(b"no batch", block, SOON)?;
     let mut reply = [0; size_of::<BatchReply>()];
     assert_eq!(connection.read(&mut reply, SOON)?, reply.len());
@@ -310,20 +315,7 @@ fn a_queue_that_never_answers() {
 }
 
 fn use_queue_shortly(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(), TransportError> {
-    let start = StartRequest {
-        n_threads: 1,
-        queue_id: connection.create_queue(4)?,
-        pinned_fd: pinned.fd(),
-        pinned_bytes: pinned.bytes(),
-        block_bytes_max: MIB as u32,
-        ..StartRequest::new(0)
-    };
-    connection.start(&start)?;
-    let block = BlockRef {
-        fd: pinned.fd(),
-        offset: 0,
-        bytes: 4096,
-    };
+    let block = started(connection, pinned)?;
     let short = Duration::from_millis(30);
     connection.write(b"one", block, short)?;
     connection.write(b"two", block, short)?;

@@ -11,7 +11,6 @@
 
 use std::collections::HashSet;
 
-use hexloom_abi::inplace::can_inplace;
 use hexloom_abi::limits::{MAX_NX, MAX_PARAMS};
 use hexloom_abi::{Opcode, support};
 
@@ -132,13 +131,7 @@ impl Graph {
     /// Whether a node whose operands have their places already writes none of what it reads, unless its kernel lets it.
     fn overlaps_well(&self, node: &Node) -> bool {
         node.srcs.iter().enumerate().all(|(idx, src)| {
-            src.is_none_or(|src| {
-                node.dsts.iter().all(|&dst| {
-                    let placed = self.span(src).is_some() && self.span(dst).is_some();
-                    let exact = self.span(src) == self.span(dst) && self.shape(src) == self.shape(dst);
-                    !placed || !self.shares(src, dst) || (exact && can_inplace(node.opcode, idx))
-                })
-            })
+            src.is_none_or(|src| node.dsts.iter().all(|&dst| self.may_write(node.opcode, idx, src, dst)))
         })
     }
 

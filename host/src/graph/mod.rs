@@ -10,6 +10,7 @@ mod sync;
 
 use std::ops::Range;
 
+use hexloom_abi::inplace::can_inplace;
 use hexloom_abi::limits::{MAX_DSTS, MAX_PARAMS, MAX_SRCS};
 use hexloom_abi::op::{Op, Shape};
 use hexloom_abi::tile::TileLayout;
@@ -135,6 +136,16 @@ impl Graph {
     ) -> Result<TensorId, GraphError> {
         let role = if constant { Role::Weight } else { Role::Inner };
         self.place(name, shape, buffer, offset, role)
+    }
+
+    /// Whether an op may write `dst` while `src` is its operand `idx`: they have no bytes in common, or are one place that
+    /// its kernel computes over. Tensors without a place yet get one that suits.
+    pub fn may_write(&self, opcode: Opcode, idx: usize, src: TensorId, dst: TensorId) -> bool {
+        let (Some(read), Some(written)) = (self.span(src), self.span(dst)) else {
+            return true;
+        };
+        let exact = read == written && self.shape(src) == self.shape(dst);
+        !self.shares(src, dst) || (exact && can_inplace(opcode, idx))
     }
 
     /// A view of `of` with its own dimensions and strides, starting `offset` bytes into it.

@@ -4,8 +4,8 @@ use hexloom_abi::{Opcode, Status};
 
 use super::element::{get, indices, put, rows};
 use crate::kernels::OpArgs;
+use crate::kernels::get_rows::check;
 use crate::kernels::get_rows::table_row;
-use crate::kernels::matmul_id::check;
 use crate::real;
 
 pub(super) fn sums(args: &OpArgs<'_>) -> Result<(), Status> {

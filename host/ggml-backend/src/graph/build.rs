@@ -3,8 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use hexloom::abi::inplace::can_inplace;
-use hexloom::abi::op::Shape;
 use hexloom::{Buffer, Graph, Session, TensorId};
 
 use super::{extent, needed_later};
@@ -124,7 +122,7 @@ impl Build<'_> {
             let Some((id, tensor)) = src.as_mut().zip(node.srcs[idx].as_ref()) else {
                 continue;
             };
-            if self.clashes(node, idx, tensor, tiled[idx])? {
+            if !self.graph.may_write(node.opcode, idx, *id, dst) {
                 *id = self.graph.cont(&format!("{} (moved)", tensor.name()), *id)?;
             }
         }
@@ -199,20 +197,6 @@ impl Build<'_> {
             .tensor_at(&tensor.name(), shape, &memory.buffer, offset, constant)?;
         self.ids.insert(Key::new(tensor, tiled), id);
         Ok(id)
-    }
-
-    /// Whether the result would overwrite an operand that the kernel still needs.
-    fn clashes(&self, node: &Node, idx: usize, src: &Tensor, tiled: bool) -> Result<bool, BackendError> {
-        let shape = |tensor: &Tensor, tiled| convert::shape(tensor, tiled).map_err(|why| refused(&node.dst, why));
-        let (from, to) = (shape(src, tiled)?, shape(&node.dst, false)?);
-        let range = |tensor: &Tensor, shape: &Shape| {
-            let start = tensor.data as u64;
-            start..start.saturating_add(extent(shape))
-        };
-        let (read, written) = (range(src, &from), range(&node.dst, &to));
-        let touch = read.start < written.end && written.start < read.end;
-        let exact = from == to && read == written;
-        Ok(touch && !(exact && can_inplace(node.opcode, idx)))
     }
 }
 
