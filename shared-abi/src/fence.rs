@@ -9,10 +9,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::code::{Status, StatusCode};
 use crate::limits::MAX_PARAMS;
 
-/// A fence slot. The signaller stores `failed_seq` and `status` first, then `seq`; a waiter reads `seq` first, then
-/// `status`, then `failed_seq`. Only one session signals a slot.
+/// A fence slot. The signaller stores `failed_after`, `failed_seq` and `status` first, in this order, then `seq`; a waiter
+/// reads them in the opposite order. Only one session signals a slot.
 ///
-/// A failure stays after later signals, so that a waiter that looks late does not miss it.
+/// A failure stays after later signals, so that a waiter that looks late does not miss it, and says from which number on
+/// it counts, so that a waiter for an earlier number does not take it for its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct FenceSlot {
@@ -20,10 +21,12 @@ pub struct FenceSlot {
     pub seq: u32,
     /// Ok until a signal fails; then the status of the last that did.
     pub status: StatusCode,
-    /// Sequence number of the last signal that failed: waiters for it and for earlier ones fail.
+    /// Sequence number of the last signal that failed: waiters for it fail, and for the ones between it and `failed_after`.
     pub failed_seq: u32,
+    /// Last sequence number that was signalled before the first failure that is remembered: waiters for it do not fail.
+    pub failed_after: u32,
     /// Zero.
-    pub reserved: [u32; 29],
+    pub reserved: [u32; 28],
 }
 
 /// What a fence op does: 16 bytes, carried by `FENCE` and `CPY_FENCE` in `params[0..4]`.
@@ -96,7 +99,8 @@ impl FenceSlot {
             seq: 0,
             status: StatusCode(Status::Ok.number()),
             failed_seq: 0,
-            reserved: [0; 29],
+            failed_after: 0,
+            reserved: [0; 28],
         }
     }
 
@@ -105,24 +109,42 @@ impl FenceSlot {
         if !seq_reached(self.seq, wanted) {
             return None;
         }
-        // Memory that nobody has set up holds zeros, which is no failure.
-        let failed = self.status != StatusCode(0) && self.status != Status::Ok.into();
-        if failed && seq_reached(self.failed_seq, wanted) {
+        let counts = seq_reached(self.failed_seq, wanted) && !seq_reached(self.failed_after, wanted);
+        if self.has_failure() && counts {
             return Some(Status::try_from(self.status).unwrap_or(Status::Internal));
         }
         Some(Status::Ok)
     }
 
-    /// The slot after a signal of `seq`. A failure so old that its number would count as a later one is forgotten.
+    /// The slot after a signal of `seq`. A failure so old that its number would count as a later one is forgotten; between
+    /// two failures that are remembered, all numbers count as failed.
     pub fn signalled(&self, seq: u32, status: Status) -> Self {
         const OLD: u32 = 1 << 30;
         let mut slot = Self { seq, ..*self };
         if status != Status::Ok {
+            if !self.has_failure() {
+                slot.failed_after = self.seq;
+            }
             (slot.status, slot.failed_seq) = (status.into(), seq);
         } else if seq.wrapping_sub(slot.failed_seq) >= OLD {
-            (slot.status, slot.failed_seq) = (Status::Ok.into(), seq);
+            slot = slot.settled();
         }
         slot
+    }
+
+    /// The slot without its failure: once all who could wait for a number that failed have looked.
+    pub fn settled(&self) -> Self {
+        Self {
+            status: Status::Ok.into(),
+            failed_seq: self.seq,
+            failed_after: self.seq,
+            ..*self
+        }
+    }
+
+    /// Whether a failure is remembered. Memory that nobody has set up holds zeros, which is none.
+    pub fn has_failure(&self) -> bool {
+        self.status != StatusCode(0) && self.status != Status::Ok.into()
     }
 }
 
@@ -244,7 +266,7 @@ pub const fn seq_reached(seq: u32, wanted: u32) -> bool {
     seq.wrapping_sub(wanted) < 0x8000_0000
 }
 
-crate::layout::assert_layout!(FenceSlot, 128, 128, { seq: 0, status: 4, failed_seq: 8, reserved: 12 });
+crate::layout::assert_layout!(FenceSlot, 128, 128, { seq: 0, status: 4, failed_seq: 8, failed_after: 12, reserved: 16 });
 crate::layout::assert_layout!(FenceRef, 16, 4, { reserved: 0, seq: 4, mode: 8, timeout_us: 12 });
 crate::layout::assert_layout!(GroupParams, 16, 4, { member: 0, n_members: 4, base_seq: 8, timeout_us: 12 });
 crate::layout::assert_layout!(AllreduceParams, 20, 4, {

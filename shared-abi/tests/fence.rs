@@ -7,7 +7,7 @@ use hexloom_abi::{AllreduceParams, DType, FenceRef, FenceSlot, GroupParams, Op, 
 use proptest::prelude::*;
 
 proptest! {
-    /// Signals in order, failures among them: a waiter fails exactly if its signal or one after it failed.
+    /// Signals in order, failures among them: a waiter fails exactly from the first that failed to the last.
     #[test]
     fn a_late_waiter_misses_no_failure(start in any::<u32>(), failed in prop::collection::vec(any::<bool>(), 1..40)) {
         let mut slot = FenceSlot { seq: start, ..FenceSlot::new() }.signalled(start, Status::Ok);
@@ -17,7 +17,8 @@ proptest! {
             slot = slot.signalled(seq, status);
         }
         for (seq, _) in numbers() {
-            let fails = numbers().any(|(later, failed)| failed && seq_reached(later, seq));
+            let fails = numbers().any(|(later, failed)| failed && seq_reached(later, seq))
+                && numbers().any(|(earlier, failed)| failed && seq_reached(seq, earlier));
             let wanted = if fails { Status::IndexOutOfRange } else { Status::Ok };
             prop_assert_eq!(slot.outcome(seq), Some(wanted));
         }
@@ -35,6 +36,21 @@ fn old_failures_are_forgotten_before_they_look_new() {
     }
 }
 
+/// What a group does once all have come to a later barrier.
+#[test]
+fn a_settled_failure_does_not_reach_the_next_one() {
+    let slot = FenceSlot::new().signalled(4, Status::Timeout).signalled(5, Status::Ok);
+    let slot = slot
+        .settled()
+        .signalled(8, Status::Ok)
+        .signalled(12, Status::WindowFull);
+    let outcomes = [5, 8, 9, 12].map(|seq| slot.outcome(seq).unwrap());
+    assert_eq!(
+        outcomes,
+        [Status::Ok, Status::Ok, Status::WindowFull, Status::WindowFull]
+    );
+}
+
 #[test]
 fn fresh_memory_is_no_failure_and_other_numbers_are() {
     let zeros = FenceSlot {
@@ -45,6 +61,7 @@ fn fresh_memory_is_no_failure_and_other_numbers_are() {
     assert_eq!((zeros.outcome(0), zeros.outcome(1)), (Some(Status::Ok), None));
     let garbage = FenceSlot {
         status: hexloom_abi::StatusCode(77),
+        failed_after: u32::MAX,
         ..FenceSlot::new()
     };
     assert_eq!(garbage.outcome(0), Some(Status::Internal));

@@ -81,6 +81,7 @@ fn records() -> Vec<u8> {
         seq: 99,
         status: Status::PeerFailed.into(),
         failed_seq: 98,
+        failed_after: 96,
         ..FenceSlot::new()
     };
     let fence_ref = FenceRef::wait(99, 500_000);

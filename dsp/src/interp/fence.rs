@@ -21,6 +21,7 @@ pub(super) struct Slot<'a> {
     seq: &'a AtomicU32,
     status: &'a AtomicU32,
     failed_seq: &'a AtomicU32,
+    failed_after: &'a AtomicU32,
 }
 
 /// How a wait failed.
@@ -57,17 +58,21 @@ impl<'a> Slot<'a> {
             seq: word(0),
             status: word(1),
             failed_seq: word(2),
+            failed_after: word(3),
         })
     }
 
     /// Tells waiters that `seq` is reached and how. What it stands for must be in memory, not only in a cache.
     pub(super) fn signal<P: Platform>(&self, platform: &P, seq: u32, status: Status) {
-        let slot = self.read(platform).signalled(seq, status);
-        fence(Ordering::SeqCst);
-        self.failed_seq.store(slot.failed_seq, Ordering::Relaxed);
-        self.status.store(slot.status.0, Ordering::Release);
-        self.seq.store(slot.seq, Ordering::Release);
-        platform.clean(self.address, FENCE_SLOT_BYTES);
+        self.write(platform, self.read(platform).signalled(seq, status));
+    }
+
+    /// Forgets an earlier failure: nobody can wait for its numbers any more.
+    pub(super) fn settle<P: Platform>(&self, platform: &P) {
+        let slot = self.read(platform);
+        if slot.has_failure() {
+            self.write(platform, slot.settled());
+        }
     }
 
     /// Waits until `seq` is reached, at most `timeout_us`.
@@ -93,6 +98,15 @@ impl<'a> Slot<'a> {
         result
     }
 
+    fn write<P: Platform>(&self, platform: &P, slot: FenceSlot) {
+        fence(Ordering::SeqCst);
+        self.failed_after.store(slot.failed_after, Ordering::Relaxed);
+        self.failed_seq.store(slot.failed_seq, Ordering::Release);
+        self.status.store(slot.status.0, Ordering::Release);
+        self.seq.store(slot.seq, Ordering::Release);
+        platform.clean(self.address, FENCE_SLOT_BYTES);
+    }
+
     /// The slot as it is in memory.
     fn read<P: Platform>(&self, platform: &P) -> FenceSlot {
         platform.invalidate(self.address, FENCE_SLOT_BYTES);
@@ -102,6 +116,7 @@ impl<'a> Slot<'a> {
             seq,
             status,
             failed_seq: self.failed_seq.load(Ordering::Acquire),
+            failed_after: self.failed_after.load(Ordering::Acquire),
             ..FenceSlot::new()
         }
     }

@@ -3,7 +3,8 @@
 //! The first op of the batch, MDEV_GROUP, says which member this session is. From then on a barrier stands before every op
 //! and at the batch's end: what this member has written is written back, its slot is signalled, and it waits for the slots
 //! of all others. A member that fails signals the number of the last barrier with its status, which every other member
-//! meets at its next one.
+//! meets at its next one. Once all have come to a batch's first barrier, nobody waits in an earlier batch any more, and
+//! what failed there is forgotten.
 
 use heapless::Vec;
 use hexloom_abi::fence::MAX_MEMBERS;
@@ -55,6 +56,7 @@ impl<'a> Group<'a> {
 
     /// Waits until every member has come here; what each has written before, all see after.
     pub(super) fn barrier<P: Platform>(&mut self, pool: &Pool<P>, written: &mut WrittenRanges) -> Result<(), Failure> {
+        let is_first = self.seq == self.params.base_seq;
         self.seq = self.seq.wrapping_add(1);
         written.clean_all(pool.platform());
         let GroupParams { member, timeout_us, .. } = self.params;
@@ -68,6 +70,9 @@ impl<'a> Group<'a> {
                     WaitError::Peer(status) => fail(Status::PeerFailed, status.number()),
                 })?;
             }
+        }
+        if is_first && let Some(own) = self.slots.get(member as usize) {
+            own.settle(pool.platform());
         }
         Ok(())
     }

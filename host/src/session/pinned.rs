@@ -121,7 +121,8 @@ impl Pinned {
         let now = self.read(slot);
         if !seq_reached(now.seq, seq) {
             let after = now.signalled(seq, status);
-            let [seq, status, failed_seq] = self.words(slot);
+            let [seq, status, failed_seq, failed_after] = self.words(slot);
+            failed_after.store(after.failed_after, Ordering::Relaxed);
             failed_seq.store(after.failed_seq, Ordering::Relaxed);
             status.store(after.status.0, Ordering::Relaxed);
             seq.store(after.seq, Ordering::Release);
@@ -130,22 +131,24 @@ impl Pinned {
 
     /// A fence slot as it is: the number first, then what came with it.
     fn read(&self, slot: u32) -> FenceSlot {
-        let [seq, status, failed_seq] = self.words(slot);
+        let [seq, status, failed_seq, failed_after] = self.words(slot);
         FenceSlot {
             seq: seq.load(Ordering::Acquire),
             status: StatusCode(status.load(Ordering::Acquire)),
-            failed_seq: failed_seq.load(Ordering::Relaxed),
+            failed_seq: failed_seq.load(Ordering::Acquire),
+            failed_after: failed_after.load(Ordering::Relaxed),
             ..FenceSlot::new()
         }
     }
 
-    /// Number, status and failed number of a fence slot, as they lie in shared memory.
-    fn words(&self, slot: u32) -> [&AtomicU32; 3] {
+    /// Number, status and range of failed numbers of a fence slot, as they lie in shared memory.
+    fn words(&self, slot: u32) -> [&AtomicU32; 4] {
         let offset = self.fence_offset(slot);
         let words = [
             offset_of!(FenceSlot, seq),
             offset_of!(FenceSlot, status),
             offset_of!(FenceSlot, failed_seq),
+            offset_of!(FenceSlot, failed_after),
         ];
         words.map(|word| {
             let at = word as u64;
