@@ -93,10 +93,16 @@ pub(crate) const STEPS: &[Step] = &[
         run: examples::run_all,
     },
     Step {
-        word: "peer-test",
+        word: "peer-test ggml",
         budget_s: 480,
         what: "ggml's operator test and llama.cpp on libggml-hexloom.so",
         run: peer_test::step,
+    },
+    Step {
+        word: "peer-test speech",
+        budget_s: 120,
+        what: "whisper.cpp on libggml-hexloom.so hears a sentence",
+        run: peer_test::speech_step,
     },
     Step {
         word: "doc",
@@ -149,6 +155,25 @@ impl Outcome {
         }
     }
 
+    /// Counts what another part of the same step found.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+        self.skipped += more.skipped;
+        self.failures.extend(more.failures);
+        self.skips.extend(more.skips);
+    }
+
+    /// Counts one check, with what to say if it does not hold.
+    pub(crate) fn expect(&mut self, holds: bool, failure: impl FnOnce() -> String) {
+        if holds {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+            self.failures.push(failure());
+        }
+    }
+
     /// One failed check with everything that it found, or a passed one if that is nothing.
     pub(crate) fn from_findings(failures: Vec<String>) -> Self {
         if failures.is_empty() {
@@ -191,7 +216,7 @@ pub(crate) fn run(word: &str, deadline_s: u64) -> Result<ExitCode> {
 }
 
 fn belongs(step: &Step, word: &str) -> bool {
-    word.is_empty() || step.word.split(' ').next() == Some(word)
+    word.is_empty() || step.word == word || step.word.split(' ').next() == Some(word)
 }
 
 struct Row {
