@@ -73,7 +73,9 @@ impl Masks {
 
     /// Before the first run: nothing is seen.
     pub(super) fn hide_all(&self, prepared: &PreparedGraph) -> Result<(), MapError> {
-        let hidden = HIDDEN.to_le_bytes().repeat(self.n_ctx as usize * self.n_tokens as usize);
+        let hidden = HIDDEN
+            .to_le_bytes()
+            .repeat(self.n_ctx as usize * self.n_tokens as usize);
         self.all().try_for_each(|mask| prepared.write(mask.tensor, 0, &hidden))
     }
 
@@ -135,7 +137,9 @@ mod tests {
     fn rows_show_what_they_should_after_any_other_row() {
         for (a, b) in [(0, 0), (0, 3), (2, 7), (0, 12), (5, 6)] {
             for (c, d) in [(0, 1), (0, 3), (1, 4), (3, 7), (6, 12), (0, 12)] {
-                let mut row: Vec<u16> = (0..12).map(|at| if (a..b).contains(&at) { VISIBLE } else { HIDDEN }).collect();
+                let mut row: Vec<u16> = (0..12)
+                    .map(|at| if (a..b).contains(&at) { VISIBLE } else { HIDDEN })
+                    .collect();
                 for (columns, bits) in changes(a..b, c..d) {
                     row[columns.start as usize..columns.end as usize].fill(bits);
                 }

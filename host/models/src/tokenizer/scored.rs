@@ -105,7 +105,12 @@ impl Scored {
             heap.extend(self.merge(text, &pieces, merge.left));
             heap.extend(previous.and_then(|previous| self.merge(text, &pieces, previous)));
         }
-        pieces.0.iter().filter(|piece| piece.end > piece.start).map(|piece| &text[piece.start..piece.end]).collect()
+        pieces
+            .0
+            .iter()
+            .filter(|piece| piece.end > piece.start)
+            .map(|piece| &text[piece.start..piece.end])
+            .collect()
     }
 
     /// What piece `left` and the next one make.
