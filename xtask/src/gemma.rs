@@ -1,4 +1,5 @@
-//! `cargo xtask gemma`: Gemma 3 270M through `hexloom score`, against what llama.cpp's CPU back end makes of the same texts.
+//! `cargo xtask gemma`: Gemma 3 270M through `hexloom score`, against llama.cpp on the same weights without any rounding of
+//! activations.
 //!
 //! Not a step of `ci`: the model is 253 MB, and its texts take longer than SmolLM2's.
 
@@ -9,7 +10,7 @@ use crate::steps::{Context, Outcome};
 use crate::{model, process};
 
 /// Origin: see the README beside it.
-const TEXTS: &str = "host/cli/tests/data/gemma3-reference.json";
+const TEXTS: &str = "host/cli/tests/data/gemma3-exact.json";
 const N_STEPS: f64 = 144.0;
 
 pub(crate) fn step(context: &Context) -> Result<Outcome> {

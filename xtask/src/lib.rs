@@ -90,7 +90,7 @@ enum Word {
     Fuzz(fuzz::Args),
     /// Run ggml's operator test and llama.cpp on libggml-hexloom.so.
     PeerTest(peer_test::Args),
-    /// Compare Gemma 3 270M with what llama.cpp makes of the same texts.
+    /// Compare Gemma 3 270M with what exact arithmetic makes of the same texts.
     Gemma,
     /// Measure tokens per second, on request beside llama.cpp.
     Bench(bench::Args),

@@ -123,7 +123,7 @@ const ON_REQUEST: &[Step] = &[
     Step {
         word: "gemma",
         budget_s: 300,
-        what: "Gemma 3 270M is near llama.cpp's CPU back end",
+        what: "Gemma 3 270M is near exact arithmetic",
         run: gemma::step,
     },
 ];
