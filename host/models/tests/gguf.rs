@@ -95,7 +95,7 @@ fn what_is_asked_for_wrongly_is_named() {
     );
     check(
         gguf.tensor("blk.0.x").unwrap_err(),
-        &["the tensor blk.0.x is missing (5 tensors are there)"],
+        &["the tensor blk.0.x is missing (16 tensors are there)"],
     );
     let tensor = gguf.tensor("tensor.Q4_0").unwrap();
     check(
