@@ -72,9 +72,10 @@ pub(super) struct Description<'a> {
 
 impl<'a> Description<'a> {
     pub(super) fn read(gguf: &'a Gguf) -> Result<Self, ModelError> {
+        let by_score = is_by_score(gguf)?;
         let tokens: Vec<&str> = gguf.get(TOKENS_KEY)?;
         let types = types(gguf, tokens.len())?;
-        let (kind, adds_bos) = kind(gguf, tokens.len())?;
+        let (kind, adds_bos) = kind(gguf, by_score, tokens.len())?;
         let id = |key| token_id(gguf, key, tokens.len());
         let (bos, eos) = (id(BOS_KEY)?, id(EOS_KEY)?);
         let mut ends = Vec::new();
@@ -116,32 +117,35 @@ pub(super) fn bad_value(path: &Path, key: &str, value: String, allowed: String) 
     }
 }
 
-/// How tokens are found, and whether text starts with BOS where the file does not say.
-fn kind(gguf: &Gguf, n_tokens: usize) -> Result<(Kind, bool), ModelError> {
-    let path = gguf.path();
+fn is_by_score(gguf: &Gguf) -> Result<bool, ModelError> {
     match gguf.get(MODEL_KEY)? {
-        BY_RANK => {
-            // Files from before the key existed behave as "default".
-            let pre = PreTokenizer::find(gguf.find(PRE_KEY)?.unwrap_or("default"), path)?;
-            let merges = merges(gguf.get(MERGES_KEY)?, path)?;
-            Ok((Kind::Ranks { pre, merges }, pre.add_bos))
-        }
-        BY_SCORE => {
-            let scores: Vec<f32> = gguf.get(SCORES_KEY)?;
-            if scores.len() != n_tokens {
-                let value = format!("an array of {}", scores.len());
-                return Err(bad_value(path, SCORES_KEY, value, format!("{n_tokens}, one per token")));
-            }
-            let space_prefix = gguf.find(SPACE_PREFIX_KEY)?.unwrap_or(true);
-            Ok((Kind::Scores { scores, space_prefix }, true))
-        }
+        BY_RANK => Ok(false),
+        BY_SCORE => Ok(true),
         other => Err(ModelError::Tokenizer {
-            path: path.into(),
+            path: gguf.path().into(),
             key: MODEL_KEY,
             found: other.into(),
             supported: vec![BY_RANK, BY_SCORE],
         }),
     }
+}
+
+/// How tokens are found, and whether text starts with BOS where the file does not say.
+fn kind(gguf: &Gguf, by_score: bool, n_tokens: usize) -> Result<(Kind, bool), ModelError> {
+    let path = gguf.path();
+    if !by_score {
+        // Files from before the key existed behave as "default".
+        let pre = PreTokenizer::find(gguf.find(PRE_KEY)?.unwrap_or("default"), path)?;
+        let merges = merges(gguf.get(MERGES_KEY)?, path)?;
+        return Ok((Kind::Ranks { pre, merges }, pre.add_bos));
+    }
+    let scores: Vec<f32> = gguf.get(SCORES_KEY)?;
+    if scores.len() != n_tokens {
+        let value = format!("an array of {}", scores.len());
+        return Err(bad_value(path, SCORES_KEY, value, format!("{n_tokens}, one per token")));
+    }
+    let space_prefix = gguf.find(SPACE_PREFIX_KEY)?.unwrap_or(true);
+    Ok((Kind::Scores { scores, space_prefix }, true))
 }
 
 /// The type of each token; a file without types has normal tokens only.
