@@ -107,6 +107,7 @@ pub fn check(op: &Op) -> Check {
                 Reason::Shape,
             )
         }
+        Opcode::Argsort => argsort(op),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::check(op),
         Opcode::OutProd => out_prod(op),
         Opcode::MulMatId => matmul_id(op),
@@ -411,6 +412,18 @@ fn reduction(op: &Op) -> Check {
         _ => n0 == 1 && others == rest,
     };
     ensure(fits, Part::Dst(0), Reason::Shape)
+}
+
+fn argsort(op: &Op) -> Check {
+    let x = floats(op, Part::Src(0))?;
+    let out = of_type(op, Part::Dst(0), &[DType::I32])?;
+    ensure(op.param(0) <= 1, Part::Param(0), Reason::Value)?;
+    ensure(
+        out.ne[0] <= x.ne[0] && out.ne[1..] == x.ne[1..],
+        Part::Dst(0),
+        Reason::Shape,
+    )?;
+    ensure(out.rows_dense(), Part::Dst(0), Reason::Strides)
 }
 
 fn matmul_id(op: &Op) -> Check {

@@ -3,8 +3,8 @@
 use hexloom_abi::{Opcode, Status};
 
 use super::{
-    Context, OpArgs, argmax, attention, binary, cpy, functions, get_rows, matmul, matmul_id, norm, out_prod, reduce,
-    reference, rope, set_rows, soft_max, sums, window,
+    Context, OpArgs, argmax, argsort, attention, binary, cpy, functions, get_rows, matmul, matmul_id, norm, out_prod,
+    reduce, reference, rope, set_rows, soft_max, sums, window,
 };
 use crate::hvx::Isa;
 #[cfg(target_arch = "hexagon")]
@@ -84,6 +84,7 @@ fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::SetRows => set_rows::set_rows::<I>(cx, args),
         Opcode::Cpy | Opcode::CpyFence => cpy::cpy::<I>(cx, args),
         Opcode::Argmax => argmax::argmax::<I>(cx, args),
+        Opcode::Argsort => argsort::argsort::<I>(cx, args),
         Opcode::Allreduce | Opcode::AllreduceAdd => reduce::reduce::<I>(cx, args),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window::<I>(cx, args),
         Opcode::MulMatId => matmul_id::matmul_id::<I>(cx, args),

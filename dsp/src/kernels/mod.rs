@@ -5,6 +5,7 @@
 //! thread-dependent share of a sum.
 
 mod argmax;
+mod argsort;
 pub(crate) mod attention;
 pub(crate) mod attention_block;
 mod binary;
