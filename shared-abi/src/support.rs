@@ -415,7 +415,7 @@ fn reduction(op: &Op) -> Check {
 }
 
 fn argsort(op: &Op) -> Check {
-    let x = floats(op, Part::Src(0))?;
+    let x = of_type(op, Part::Src(0), &[DType::F32])?;
     let out = of_type(op, Part::Dst(0), &[DType::I32])?;
     ensure(op.param(0) <= 1, Part::Param(0), Reason::Value)?;
     ensure(

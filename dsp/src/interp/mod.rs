@@ -108,22 +108,23 @@ struct Failure {
 }
 
 impl SessionLimits {
-    /// Limits from a checked start message, with `kernels` unless the message asks for the references.
-    pub fn new(start: &StartRequest, kernels: KernelSet) -> Self {
-        Self {
+    /// Limits from a checked start message, with `kernels` unless the message asks for the references; unsupported where
+    /// those are not.
+    pub fn new(start: &StartRequest, kernels: KernelSet) -> Result<Self, Status> {
+        Ok(Self {
             pinned_fd: start.pinned_fd,
             pinned_bytes: start.pinned_bytes,
             window_bytes: start.window_bytes,
             kernels: match start.flags & START_REFERENCE {
                 0 => kernels,
-                _ => KernelSet::Reference,
+                _ => KernelSet::reference().ok_or(Status::Unsupported)?,
             },
             matrix: match start.flags & (START_NO_MATRIX_UNIT | START_MATRIX_MODEL) {
                 0 => MatrixUse::IfThere,
                 START_MATRIX_MODEL => MatrixUse::OrModel,
                 _ => MatrixUse::Off,
             },
-        }
+        })
     }
 }
 

@@ -5,7 +5,6 @@
 
 use hexloom_abi::Status;
 
-use super::rows::Row;
 use super::{Context, OpArgs};
 use crate::hvx::{Isa, Kernel, Part};
 use crate::tensor::{Span, Tensor};
@@ -31,7 +30,8 @@ impl Kernel for Argsort<'_> {
         for row in part.range(self.x.rows()) {
             let index = self.x.row_index(row);
             let order = Order {
-                x: Row::new(&self.x, index),
+                x: self.x,
+                index,
                 found: self.out.row(index),
                 descending: self.descending,
             };
@@ -42,7 +42,8 @@ impl Kernel for Argsort<'_> {
 
 /// One row, and the heap of indices found.
 struct Order<'a> {
-    x: Row<'a>,
+    x: Tensor<'a>,
+    index: [usize; 3],
     found: Span<'a, i32>,
     descending: bool,
 }
@@ -93,6 +94,7 @@ impl Order<'_> {
         self.found.set(at, sinking);
     }
 
+    #[inline(never)]
     fn is_before(&self, a: i32, b: i32) -> bool {
         let (x, y) = (self.key(a), self.key(b));
         x < y || (x == y && a < b)
@@ -100,7 +102,7 @@ impl Order<'_> {
 
     /// A number that is ordered as the element is; NaN lies beyond infinity.
     fn key(&self, idx: i32) -> i32 {
-        let bits = self.x.get(idx as usize).to_bits().cast_signed();
+        let bits = self.x.element::<i32>(idx as usize, self.index).get(0);
         let key = bits ^ ((bits >> 31) & i32::MAX);
         if self.descending { !key } else { key }
     }

@@ -27,6 +27,7 @@ mod norm;
 mod out_prod;
 pub(crate) mod quantize;
 mod reduce;
+#[cfg(not(target_arch = "hexagon"))]
 pub mod reference;
 mod rope;
 pub(crate) mod rows;

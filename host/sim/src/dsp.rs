@@ -61,6 +61,7 @@ impl Dsp {
             0 => hw.scratch_bytes,
             max => max.min(hw.scratch_bytes),
         };
+        let limits = SessionLimits::new(start, options.kernels_in_use()).map_err(TransportError::Refused)?;
         let mut scratch = Scratch::new(scratch_bytes as usize);
         let memory = ScratchMemory {
             address: scratch.span().as_ptr() as usize,
@@ -71,7 +72,7 @@ impl Dsp {
         let main = Main {
             process: Arc::clone(process),
             pool: Arc::new(Pool::new(platform, n_threads)),
-            limits: SessionLimits::new(start, options.kernels_in_use()),
+            limits,
             scratch,
             descriptor_bytes: start.block_bytes_max as usize,
             alive: Arc::new(()),

@@ -99,7 +99,12 @@ impl Link {
             scratch_bytes_max: options.scratch_bytes_max,
             ..StartRequest::new(at.session)
         };
-        connection.start(&start).map_err(step("starting the DSP side"))?;
+        connection.start(&start).map_err(|source| match source {
+            TransportError::Refused(Status::Unsupported) if options.reference => OpenError::NoReference {
+                transport: transport.name().to_owned(),
+            },
+            source => step("starting the DSP side")(source),
+        })?;
         started.keep();
         Ok(Self {
             at,

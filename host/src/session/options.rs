@@ -19,7 +19,7 @@ pub struct SessionOptions {
     pub more_cores: Vec<u32>,
     /// DSP threads; 0 = all there are.
     pub n_threads: u32,
-    /// Run the plain reference kernels.
+    /// Run the plain reference kernels, which the simulator has.
     pub reference: bool,
     /// Whether the DSP's matrix unit is used.
     pub matrix_unit: MatrixUnit,

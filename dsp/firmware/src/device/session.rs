@@ -240,7 +240,7 @@ impl Running {
             0 => threads::available(),
             n => n.min(threads::available()),
         };
-        let limits = SessionLimits::new(start, KernelSet::best());
+        let limits = SessionLimits::new(start, KernelSet::best())?;
         let vtcm = Vtcm::reserve(limits.matrix != MatrixUse::Off)?;
         let matrix_unit = vtcm.has_matrix_unit();
         let queue = Queue::import(start.queue_id)?;

@@ -107,6 +107,13 @@ fn serve_session(socket: i32, platform: &EmuPlatform, start: &StartRequest) -> b
         fd: start.pinned_fd,
         ..BufferDesc::default()
     };
+    let limits = match SessionLimits::new(start, KernelSet::best()) {
+        Ok(limits) => limits,
+        Err(status) => {
+            answer(socket, &ControlReply::new(status));
+            return true;
+        }
+    };
     let memory = match SessionMemory::new(platform, &pinned, start) {
         Ok(memory) => memory,
         Err(status) => {
@@ -129,7 +136,6 @@ fn serve_session(socket: i32, platform: &EmuPlatform, start: &StartRequest) -> b
             return true;
         }
     };
-    let limits = SessionLimits::new(start, KernelSet::best());
     let mut session = Session::new(&pool, limits, memory.descriptors(), memory.scratch(start));
     answer(socket, &ControlReply::new(Status::Ok));
     let mut bytes = [0u8; size_of::<ControlRequest>()];
