@@ -4,8 +4,11 @@ use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hexloom::{Buffer, Session, SessionOptions, Transport};
+use hexloom_emu::{EmuOptions, EmuTransport};
+use hexloom_fastrpc::{FastRpcOptions, FastRpcTransport};
 use hexloom_sim::{NullTransport, SimTransport};
 
 use crate::abi::{Backend, BufferType, Caps, DEVICE_TYPE_GPU, Device, DeviceFns, Props, Registry, Tensor};
@@ -19,6 +22,10 @@ use crate::{buffer, guard, registry, stream};
 pub(crate) enum Kind {
     /// The simulator in this process.
     Sim,
+    /// The firmware image on an emulated Hexagon.
+    Emu,
+    /// The NPU of this phone or laptop.
+    FastRpc,
     /// Answers at once without computing, for measuring the host.
     Null,
 }
@@ -38,15 +45,37 @@ impl Kind {
     pub(crate) fn parse(word: &str) -> Result<Self, BackendError> {
         match word {
             "sim" => Ok(Self::Sim),
+            "emu" => Ok(Self::Emu),
+            "fastrpc" => Ok(Self::FastRpc),
             "null" => Ok(Self::Null),
             _ => Err(BackendError::UnknownDevice(word.to_owned())),
         }
     }
 
-    fn transport(self) -> Arc<dyn Transport> {
+    fn description(self) -> &'static CStr {
         match self {
+            Self::Sim => c"Hexagon NPU, simulated",
+            Self::Emu => c"Hexagon NPU, emulated",
+            Self::FastRpc => c"Hexagon NPU",
+            Self::Null => c"no NPU: answers without computing",
+        }
+    }
+
+    fn transport(self) -> Result<Arc<dyn Transport>, BackendError> {
+        Ok(match self {
             Self::Sim => Arc::new(SimTransport::default()),
+            Self::Emu => Arc::new(EmuTransport::new(EmuOptions::find()?)),
+            Self::FastRpc => Arc::new(FastRpcTransport::open(FastRpcOptions::default())?),
             Self::Null => Arc::new(NullTransport),
+        })
+    }
+
+    /// Longest wait for a reply.
+    fn deadline(self) -> Duration {
+        match self {
+            // A prompt takes a minute there, more on a busy machine.
+            Self::Emu => Duration::from_secs(900),
+            Self::Sim | Self::FastRpc | Self::Null => SessionOptions::default().deadline,
         }
     }
 }
@@ -57,10 +86,7 @@ impl DeviceState {
         let device: &'static Self = Box::leak(Box::new(Self {
             kind,
             name: CString::new(format!("HEX{idx}")).unwrap_or_default(),
-            description: match kind {
-                Kind::Sim => c"Hexagon NPU, simulated",
-                Kind::Null => c"no NPU: answers without computing",
-            },
+            description: kind.description(),
             session: Mutex::new(None),
             graphs: Mutex::new(PreparedGraphs::default()),
             raw: AtomicPtr::new(ptr::null_mut()),
@@ -118,9 +144,10 @@ impl DeviceState {
         }
         let options = SessionOptions {
             n_slots: 32,
+            deadline: self.kind.deadline(),
             ..SessionOptions::default()
         };
-        let opened = Session::open(self.kind.transport(), options)?;
+        let opened = Session::open(self.kind.transport()?, options)?;
         *session = Some(opened.clone());
         Ok(opened)
     }

@@ -14,9 +14,9 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result};
 
 use crate::peer::{self, Peer};
-use crate::process;
 use crate::steps::{self, Context, Outcome};
 use crate::workspace::Workspace;
+use crate::{firmware, process};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -32,13 +32,26 @@ pub(crate) struct Args {
 pub(crate) struct Loaded<'a> {
     pub(crate) peer: &'a Peer,
     library: PathBuf,
+    /// What its devices run on, as the library takes it.
+    devices: &'static str,
 }
 
 impl Loaded<'_> {
     /// Makes a program load the library.
     pub(crate) fn with(&self, mut command: Command) -> Command {
-        command.env("GGML_BACKEND_PATH", &self.library);
         command
+            .env("GGML_BACKEND_PATH", &self.library)
+            .env("HEXLOOM_DEVICES", self.devices);
+        command
+    }
+
+    /// The same library on other devices.
+    pub(crate) fn on(&self, devices: &'static str) -> Self {
+        Self {
+            peer: self.peer,
+            library: self.library.clone(),
+            devices,
+        }
     }
 }
 
@@ -74,11 +87,12 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
         }
         return Ok(Outcome::from_findings(vec![refusal]));
     }
-    let mut outcome = operators::run_list(&loaded, context.deadline)?;
-    let more = programs::run(&loaded, workspace, context.deadline)?;
-    outcome.passed += more.passed;
-    outcome.failed += more.failed;
-    outcome.failures.extend(more.failures);
+    let mut outcome = operators::run_list(&loaded, &operators::SIMULATED, context.deadline)?;
+    outcome.add(match firmware::emulator_image(workspace) {
+        Some(_) => operators::run_list(&loaded.on("emu"), &operators::EMULATED, context.deadline)?,
+        None => Outcome::skip("there is no emulator image, so no operator was tested on it".to_owned()),
+    });
+    outcome.add(programs::run(&loaded, workspace, context.deadline)?);
     Ok(outcome)
 }
 
@@ -105,7 +119,11 @@ fn load<'a>(workspace: &Workspace, peer: &'a Peer) -> Result<Loaded<'a>> {
     let built = built_library(&messages).context("cargo named no libggml_hexloom.so")?;
     let library = built.with_file_name("libggml-hexloom.so");
     fs::copy(&built, &library).with_context(|| format!("cannot write {}", library.display()))?;
-    Ok(Loaded { peer, library })
+    Ok(Loaded {
+        peer,
+        library,
+        devices: "sim",
+    })
 }
 
 /// The library's path in cargo's messages.
