@@ -69,8 +69,8 @@ enum Word {
         #[arg(long)]
         write: bool,
     },
-    /// Fetch the test model into the cache folder and print its path.
-    Model,
+    /// Fetch a model into the cache folder and print its path.
+    Model(model::Args),
     /// Set the Hexagon tools up and build every image of the firmware.
     Firmware(firmware::Args),
     /// Make a package of programs and device libraries for a kind of machine.
@@ -105,7 +105,7 @@ pub fn main() -> ExitCode {
         Word::Doc => steps::run("doc", steps::DEADLINE_S),
         Word::Generated { write: false } => steps::run("generated", steps::DEADLINE_S),
         Word::Generated { write: true } => generated::write(),
-        Word::Model => model::print_path(),
+        Word::Model(args) => model::print_path(&args),
         Word::Firmware(args) => firmware::run(&args),
         Word::Dist(args) => dist::run(&args),
         Word::Sign(args) => sign::run(&args),

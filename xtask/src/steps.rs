@@ -93,10 +93,16 @@ pub(crate) const STEPS: &[Step] = &[
         run: examples::run_all,
     },
     Step {
-        word: "peer-test",
+        word: "peer-test ggml",
         budget_s: 480,
         what: "ggml's operator test and llama.cpp on libggml-hexloom.so",
         run: peer_test::step,
+    },
+    Step {
+        word: "peer-test speech",
+        budget_s: 120,
+        what: "whisper.cpp on libggml-hexloom.so hears a sentence",
+        run: peer_test::speech_step,
     },
     Step {
         word: "doc",
@@ -149,13 +155,23 @@ impl Outcome {
         }
     }
 
-    /// Takes what another one found.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-        self.failures.extend(other.failures);
-        self.skips.extend(other.skips);
+    /// Counts what another part of the same step found.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+        self.skipped += more.skipped;
+        self.failures.extend(more.failures);
+        self.skips.extend(more.skips);
+    }
+
+    /// Counts one check, with what to say if it does not hold.
+    pub(crate) fn expect(&mut self, holds: bool, failure: impl FnOnce() -> String) {
+        if holds {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+            self.failures.push(failure());
+        }
     }
 
     /// One failed check with everything that it found, or a passed one if that is nothing.
@@ -200,7 +216,7 @@ pub(crate) fn run(word: &str, deadline_s: u64) -> Result<ExitCode> {
 }
 
 fn belongs(step: &Step, word: &str) -> bool {
-    word.is_empty() || step.word.split(' ').next() == Some(word)
+    word.is_empty() || step.word == word || step.word.split(' ').next() == Some(word)
 }
 
 struct Row {

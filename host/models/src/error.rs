@@ -199,7 +199,7 @@ pub enum ModelError {
     #[error(
         "{}: the tensor {tensor} is quantised as {found}, which is not supported; supported: {}",
         path.display(),
-        TensorType::SUPPORTED
+        TensorType::supported()
     )]
     Quantisation {
         /// The model file.

@@ -28,6 +28,14 @@ pub(super) fn apt_get(folder: &Path) -> Command {
     command
 }
 
+/// A status file in which `packages` are installed, in versions that satisfy everybody.
+pub(super) fn installed(packages: &[&str]) -> String {
+    let stanza = |package: &&str| {
+        format!("Package: {package}\nStatus: install ok installed\nArchitecture: amd64\nVersion: 99:99\n\n")
+    };
+    packages.iter().map(stanza).collect()
+}
+
 pub(super) fn machine_mirror() -> Option<String> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {

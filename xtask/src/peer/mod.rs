@@ -32,12 +32,58 @@ struct Pin {
     sha256: &'static str,
 }
 
-const PINS: &[Pin] = &[
+const LIBGGML: Pin = Pin {
+    package: "libggml0",
+    version: "0.27.0-1",
+    sha256: "f621153d6615a8dd1ac4b14e110cbafca34cc66f551367c5f6326f71fb141b0d",
+};
+
+/// Packages that are set up together.
+struct Set {
+    /// Where, in the cache folder.
+    folder: &'static str,
+    what: &'static str,
+    pins: &'static [Pin],
+    /// Packages that others ask for and these programs never load, with all that they would bring.
+    unneeded: &'static [&'static str],
+}
+
+const GGML: Set = Set {
+    folder: "peer",
+    what: "ggml, llama.cpp and their tests from Debian's packages (once, about 40 MB)",
+    pins: GGML_PINS,
+    unneeded: &[],
+};
+
+/// whisper-cli reads sound through ffmpeg's libraries, which are most of it; espeak-ng makes something to hear.
+const SPEECH: Set = Set {
+    folder: "peer-speech",
+    what: "whisper.cpp and espeak-ng from Debian's packages (once, about 90 MB)",
+    pins: SPEECH_PINS,
+    unneeded: &["libsdl2-2.0-0", "libgl1-mesa-dri"],
+};
+
+const SPEECH_PINS: &[Pin] = &[
+    LIBGGML,
     Pin {
-        package: "libggml0",
-        version: "0.27.0-1",
-        sha256: "f621153d6615a8dd1ac4b14e110cbafca34cc66f551367c5f6326f71fb141b0d",
+        package: "libwhisper1",
+        version: "1.9.5+dfsg-1",
+        sha256: "9d44352baa73b79d34d0fe56ad21ab7c4cc45b60b11cf7e37067965ce5e02ea7",
     },
+    Pin {
+        package: "whisper.cpp-tools",
+        version: "1.9.5+dfsg-1",
+        sha256: "6213928ef1469e9efe92c8c7d14f9e879a52cfb397bc7bb9ba5f7c5074ffa7bf",
+    },
+    Pin {
+        package: "espeak-ng",
+        version: "1.52.0+dfsg-5+b2",
+        sha256: "239bbca92e516eca423e95648340a303b8ec64d37d28d1aeb936ac7b990b08f0",
+    },
+];
+
+const GGML_PINS: &[Pin] = &[
+    LIBGGML,
     Pin {
         package: "libggml-dev",
         version: "0.27.0-1",
@@ -75,11 +121,18 @@ impl Peer {
         self.run(&Path::new("usr/libexec").join(TRIPLE).join("ggml/test-backend-ops"))
     }
 
+    /// Where the packages' libraries and what belongs to them are.
+    pub(crate) fn libraries(&self) -> PathBuf {
+        self.root.join("usr/lib").join(TRIPLE)
+    }
+
     fn run(&self, path: &Path) -> Command {
-        let libraries = self.root.join("usr/lib").join(TRIPLE);
-        let mut search = libraries.join("llama").into_os_string();
-        search.push(":");
-        search.push(&libraries);
+        let libraries = self.libraries();
+        let mut search = libraries.clone().into_os_string();
+        for part in ["llama", "pulseaudio"] {
+            search.push(":");
+            search.push(libraries.join(part));
+        }
         let mut command = Command::new(libraries.join(LOADER));
         command
             .arg("--library-path")
@@ -91,13 +144,27 @@ impl Peer {
     }
 }
 
-/// The peer, set up if it is not there, or why it cannot be had here.
+/// ggml and llama.cpp, set up if they are not there, or why they cannot be had here.
 pub(crate) fn ensure(workspace: &Workspace) -> Result<Result<Peer, String>> {
-    let folder = workspace.cache.join("peer");
-    if let Some(peer) = recorded(&folder) {
+    ensure_set(workspace, &GGML)
+}
+
+/// whisper.cpp and espeak-ng, in the same way.
+pub(crate) fn ensure_speech(workspace: &Workspace) -> Result<Result<Peer, String>> {
+    ensure_set(workspace, &SPEECH)
+}
+
+fn ensure_set(workspace: &Workspace, set: &Set) -> Result<Result<Peer, String>> {
+    let folder = workspace.cache.join(set.folder);
+    if let Some(peer) = recorded(set, &folder) {
         return Ok(Ok(peer));
     }
-    let absent = |why: &str| Ok(Err(format!("programs built on ggml cannot be had here: {why}")));
+    let first = set.pins[1].package;
+    let absent = |why: &str| {
+        Ok(Err(format!(
+            "{first} and others built on ggml cannot be had here: {why}"
+        )))
+    };
     if std::env::consts::ARCH != "x86_64" {
         return absent("the packages are set up for x86-64 only");
     }
@@ -107,14 +174,14 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<Result<Peer, String>> {
     let Some(mirror) = apt::machine_mirror() else {
         return absent("this machine's apt sources name no Debian mirror");
     };
-    match set_up(&folder, &mirror) {
-        Ok(()) => recorded(&folder).context("the packages hold no llama-bench").map(Ok),
+    match set_up(set, &folder, &mirror) {
+        Ok(()) => recorded(set, &folder).context("not every package was brought").map(Ok),
         Err(error) => absent(&format!("{error:#}")),
     }
 }
 
 /// What an earlier set-up left, if nothing is missing.
-fn recorded(folder: &Path) -> Option<Peer> {
+fn recorded(set: &Set, folder: &Path) -> Option<Peer> {
     let record = fs::read_to_string(folder.join(RECORD)).ok()?;
     let files: Vec<&str> = record
         .lines()
@@ -124,22 +191,22 @@ fn recorded(folder: &Path) -> Option<Peer> {
         let begin = format!("{}_", pin.package);
         files.iter().copied().find(|file| file.starts_with(&begin))
     };
-    let named: Vec<&str> = PINS.iter().map(of).collect::<Option<_>>()?;
+    let named: Vec<&str> = set.pins.iter().map(of).collect::<Option<_>>()?;
     Some(Peer {
         root: folder.join("root"),
         version: named.join(", "),
-        pinned: PINS.iter().all(|pin| record.contains(pin.sha256)),
+        pinned: set.pins.iter().all(|pin| record.contains(pin.sha256)),
     })
 }
 
-fn set_up(folder: &Path, mirror: &str) -> Result<()> {
-    eprintln!("setting up ggml, llama.cpp and their tests from Debian's packages (once, about 40 MB)");
+fn set_up(set: &Set, folder: &Path, mirror: &str) -> Result<()> {
+    eprintln!("setting up {}", set.what);
     // What an earlier, broken or smaller set-up left is of no use.
     let _ = fs::remove_dir_all(folder);
     for part in ["lists/partial", "archives/partial", "root"] {
         fs::create_dir_all(folder.join(part))?;
     }
-    fs::write(folder.join("status"), "")?;
+    fs::write(folder.join("status"), apt::installed(set.unneeded))?;
     let source = format!("deb [signed-by={KEYRING}] {mirror} {SUITE} main\n");
     fs::write(folder.join("sources.list"), source)?;
     let deadline = Instant::now() + LIMIT;
@@ -147,7 +214,10 @@ fn set_up(folder: &Path, mirror: &str) -> Result<()> {
     apt(&["update".to_owned()])?;
     let download = |package: fn(&Pin) -> String| {
         let options = ["install", "--no-install-recommends", "--yes", "--download-only"];
-        let words = options.map(str::to_owned).into_iter().chain(PINS.iter().map(package));
+        let words = options
+            .map(str::to_owned)
+            .into_iter()
+            .chain(set.pins.iter().map(package));
         apt(&words.collect::<Vec<_>>())
     };
     if download(|pin| format!("{}={}", pin.package, pin.version)).is_err() {
@@ -159,7 +229,7 @@ fn set_up(folder: &Path, mirror: &str) -> Result<()> {
     let mut sums = Command::new("sha256sum");
     sums.args(names).current_dir(folder.join("archives"));
     let sums = process::output(&mut sums)?;
-    for pin in PINS {
+    for pin in set.pins {
         // apt writes the colon of an epoch as %3a.
         let file = format!("{}_{}_", pin.package, pin.version.replace(':', "%3a"));
         let wrong = |line: &&str| line.contains(&file) && !line.starts_with(pin.sha256);

@@ -1,11 +1,12 @@
 //! `cargo xtask peer-test`: programs that we did not write, on `libggml-hexloom.so`.
 //!
 //! ggml's operator test runs a fixed list of cases, chosen by a seed from everything that the back end claims; llama.cpp
-//! writes text that must be its CPU back end's. Without the programs (no Debian mirror, another API version) everything
-//! is skipped, loudly and counted.
+//! writes text and whisper.cpp hears words that must be their CPU back end's. Without the programs (no Debian mirror,
+//! another API version) everything is skipped, loudly and counted.
 
 mod operators;
 mod programs;
+mod speech;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use anyhow::{Context as _, Result};
 use crate::peer::{self, Peer};
 use crate::steps::{self, Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{firmware, process};
+use crate::{firmware, model, process};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -26,6 +27,9 @@ pub(crate) struct Args {
     /// With `--all`: only these ops, as the operator test names them, separated by commas.
     #[arg(long, requires = "all")]
     ops: Option<String>,
+    /// Run whisper.cpp alone.
+    #[arg(long, conflicts_with = "all")]
+    speech: bool,
 }
 
 /// A program of the peer with our library in it.
@@ -56,6 +60,9 @@ impl Loaded<'_> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.speech {
+        return steps::run("peer-test speech", steps::DEADLINE_S);
+    }
     if !args.all {
         return steps::run("peer-test", steps::DEADLINE_S);
     }
@@ -77,13 +84,13 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
     let workspace = &context.workspace;
     let peer = match peer::ensure(workspace)? {
         Ok(peer) => peer,
-        Err(why) => return Ok(skipped(why)),
+        Err(why) => return Ok(Outcome::skip(why)),
     };
     eprintln!("{}", peer.version);
     let loaded = load(workspace, &peer)?;
     if let Some(refusal) = operators::refusal(&loaded)? {
         if !peer.pinned {
-            return Ok(skipped(format!("{}: {refusal}", peer.version)));
+            return Ok(Outcome::skip(format!("{}: {refusal}", peer.version)));
         }
         return Ok(Outcome::from_findings(vec![refusal]));
     }
@@ -96,12 +103,19 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn skipped(why: String) -> Outcome {
-    Outcome {
-        skipped: 1,
-        skips: vec![why],
-        ..Outcome::default()
-    }
+/// The same library in whisper.cpp, which has packages and a model of its own.
+pub(crate) fn speech_step(context: &Context) -> Result<Outcome> {
+    let workspace = &context.workspace;
+    let peer = match peer::ensure_speech(workspace)? {
+        Ok(peer) => peer,
+        Err(why) => return Ok(Outcome::skip(why)),
+    };
+    eprintln!("{}", peer.version);
+    let model = match model::ensure_named(workspace, model::Name::WhisperTiny)? {
+        Ok(model) => model,
+        Err(why) => return Ok(Outcome::skip(why)),
+    };
+    speech::run(&load(workspace, &peer)?, &model, context.deadline)
 }
 
 /// Builds the library and gives it the name that ggml's own search knows.

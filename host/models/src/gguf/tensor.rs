@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use hexloom::DType;
+
 use super::cursor::Cursor;
 use crate::ModelError;
 
@@ -15,48 +17,97 @@ pub enum TensorType {
     F32,
     /// 16-bit floating point.
     F16,
+    /// The upper half of 32-bit floating point.
+    Bf16,
     /// Blocks of 32: an f16 scale and 4-bit values minus 8; 18 bytes.
     Q4_0,
     /// Blocks of 32: f16 scale, f16 minimum, 4-bit values; 20 bytes.
     Q4_1,
+    /// Blocks of 32: an f16 scale and 5-bit values minus 16; 22 bytes.
+    Q5_0,
+    /// Blocks of 32: f16 scale, f16 minimum, 5-bit values; 24 bytes.
+    Q5_1,
     /// Blocks of 32: an f16 scale and 8-bit signed values; 34 bytes.
     Q8_0,
+    /// Blocks of 256 2-bit values with scales and minima of 16; 84 bytes.
+    Q2K,
+    /// Blocks of 256 3-bit values with scales of 16; 110 bytes.
+    Q3K,
+    /// Blocks of 256 4-bit values with scales and minima of 32; 144 bytes.
+    Q4K,
+    /// Blocks of 256 5-bit values with scales and minima of 32; 176 bytes.
+    Q5K,
+    /// Blocks of 256 6-bit values with scales of 16; 210 bytes.
+    Q6K,
+    /// Blocks of 32: an f16 scale and 4-bit numbers of a table's values; 18 bytes.
+    Iq4Nl,
+    /// Blocks of 256 such numbers with scales of 32; 136 bytes.
+    Iq4Xs,
+    /// Blocks of 32: a power of two and 4-bit floats; 17 bytes.
+    Mxfp4,
 }
 
 impl TensorType {
     /// Every supported type.
-    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Q4_0, Self::Q4_1, Self::Q8_0];
-    /// Their names, for messages.
-    pub(crate) const SUPPORTED: &'static str = "F32, F16, Q4_0, Q4_1, Q8_0";
+    pub const ALL: [Self; 16] = [
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+        Self::Iq4Nl,
+        Self::Iq4Xs,
+        Self::Mxfp4,
+    ];
+
+    /// hexloom's type of the same elements.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::Bf16,
+            Self::Q4_0 => DType::Q4_0,
+            Self::Q4_1 => DType::Q4_1,
+            Self::Q5_0 => DType::Q5_0,
+            Self::Q5_1 => DType::Q5_1,
+            Self::Q8_0 => DType::Q8_0,
+            Self::Q2K => DType::Q2K,
+            Self::Q3K => DType::Q3K,
+            Self::Q4K => DType::Q4K,
+            Self::Q5K => DType::Q5K,
+            Self::Q6K => DType::Q6K,
+            Self::Iq4Nl => DType::Iq4Nl,
+            Self::Iq4Xs => DType::Iq4Xs,
+            Self::Mxfp4 => DType::Mxfp4,
+        }
+    }
 
     /// ggml's number for the type.
     pub fn code(self) -> u32 {
-        match self {
-            Self::F32 => 0,
-            Self::F16 => 1,
-            Self::Q4_0 => 2,
-            Self::Q4_1 => 3,
-            Self::Q8_0 => 8,
-        }
+        self.dtype().number()
     }
 
     /// Elements of a block, which lie along the first extent; 1 for plain types.
     pub fn block_elems(self) -> u64 {
-        match self {
-            Self::F32 | Self::F16 => 1,
-            Self::Q4_0 | Self::Q4_1 | Self::Q8_0 => 32,
-        }
+        self.dtype().block_elems()
     }
 
     /// Bytes of a block.
     pub fn block_bytes(self) -> u64 {
-        match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
-            Self::Q4_0 => 18,
-            Self::Q4_1 => 20,
-            Self::Q8_0 => 34,
-        }
+        self.dtype().block_bytes()
+    }
+
+    /// Names of every supported type, for messages.
+    pub(crate) fn supported() -> String {
+        Self::ALL.map(|ty| ty.to_string()).join(", ")
     }
 
     fn from_code(code: u32) -> Option<Self> {
@@ -66,7 +117,7 @@ impl TensorType {
 
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        self.dtype().fmt(f)
     }
 }
 
@@ -209,7 +260,11 @@ impl Described {
             return bad(&name, &ne, "none may be 0");
         }
         if !ne[0].is_multiple_of(ty.block_elems()) {
-            return bad(&name, &ne, "the first is no multiple of 32, the block of its type");
+            let reason = match ty.block_elems() {
+                256 => "the first is no multiple of 256, the block of its type",
+                _ => "the first is no multiple of 32, the block of its type",
+            };
+            return bad(&name, &ne, reason);
         }
         let blocks = ne[1..]
             .iter()
@@ -262,33 +317,22 @@ impl Described {
 /// ggml's names of the types that are not supported, so that the message can name what the user downloaded.
 fn ggml_name(code: u32) -> Option<&'static str> {
     Some(match code {
-        6 => "Q5_0",
-        7 => "Q5_1",
         9 => "Q8_1",
-        10 => "Q2_K",
-        11 => "Q3_K",
-        12 => "Q4_K",
-        13 => "Q5_K",
-        14 => "Q6_K",
         15 => "Q8_K",
         16 => "IQ2_XXS",
         17 => "IQ2_XS",
         18 => "IQ3_XXS",
         19 => "IQ1_S",
-        20 => "IQ4_NL",
         21 => "IQ3_S",
         22 => "IQ2_S",
-        23 => "IQ4_XS",
         24 => "I8",
         25 => "I16",
         26 => "I32",
         27 => "I64",
         28 => "F64",
         29 => "IQ1_M",
-        30 => "BF16",
         34 => "TQ1_0",
         35 => "TQ2_0",
-        39 => "MXFP4",
         _ => return None,
     })
 }

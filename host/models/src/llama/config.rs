@@ -1,12 +1,10 @@
-//! Hyper-parameters of a Llama-family model, from the metadata of its file.
+//! Hyper-parameters of a model, from the metadata of its file.
 
 use hexloom::graph::RopeParams;
 
+use super::family::{ARCHITECTURES, Family, LocalLayers};
 use crate::ModelError;
 use crate::gguf::Gguf;
-
-/// Architectures that the graph in [`super::forward`] computes.
-pub(crate) const ARCHITECTURES: &[&str] = &["llama"];
 
 /// Hyper-parameters of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,12 +29,27 @@ pub struct LlamaConfig {
     pub norm_eps: f32,
     /// Rotary embedding.
     pub rope: RopeParams,
+    /// What the layers that look back over a window only have of their own, if there are any.
+    pub local: Option<LocalConfig>,
+    pub(crate) family: &'static Family,
+}
+
+/// Layers that look back over a window only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalConfig {
+    /// Positions that a token sees, itself included.
+    pub window: u32,
+    /// The last of so many layers sees everything, the others a window.
+    pub period: u32,
+    /// Rotary embedding.
+    pub rope: RopeParams,
 }
 
 impl LlamaConfig {
     /// Reads and checks the parameters; sizes that contradict each other are errors.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, ModelError> {
-        let arch = gguf.architecture(ARCHITECTURES)?;
+        let arch = gguf.architecture(&ARCHITECTURES)?;
+        let family = Family::of(arch);
         let key = |name: &str| format!("{arch}.{name}");
         let count = |name: &str, max: u32| -> Result<u32, ModelError> {
             let value: u32 = gguf.get(&key(name))?;
@@ -84,8 +97,28 @@ impl LlamaConfig {
             n_vocab,
             n_ctx_train,
             norm_eps: gguf.get(&key("attention.layer_norm_rms_epsilon"))?,
-            rope: rope(gguf, arch, head_size, n_ctx_train)?,
+            rope: rope(gguf, family, head_size, n_ctx_train)?,
+            local: match &family.local {
+                Some(layers) => local(gguf, family, layers, head_size)?,
+                None => None,
+            },
+            family,
         })
+    }
+
+    /// What scores of attention are multiplied by.
+    pub(crate) fn attention_scale(&self) -> f32 {
+        let width = match self.family.wide_scale_layers {
+            Some(n_layers) if n_layers == self.n_layers => self.n_embd as f32 / self.n_heads as f32,
+            _ => self.head_size as f32,
+        };
+        1.0 / width.sqrt()
+    }
+
+    /// The window of `layer`, if it has one.
+    pub(crate) fn local_of(&self, layer: u32) -> Option<&LocalConfig> {
+        let local = self.local.as_ref()?;
+        ((layer + 1) % local.period != 0).then_some(local)
     }
 
     /// Elements of one token's keys, and of its values.
@@ -99,8 +132,33 @@ impl LlamaConfig {
     }
 }
 
-fn rope(gguf: &Gguf, arch: &str, head_size: u32, n_ctx_train: u32) -> Result<RopeParams, ModelError> {
-    let key = |name: &str| format!("{arch}.rope.{name}");
+/// Local layers turn by a base of their own and are never stretched to longer contexts.
+fn local(
+    gguf: &Gguf,
+    family: &Family,
+    layers: &LocalLayers,
+    head_size: u32,
+) -> Result<Option<LocalConfig>, ModelError> {
+    let key = |name: &str| format!("{}.{name}", family.architecture);
+    let Some(window) = gguf.find::<u32>(&key("attention.sliding_window"))? else {
+        return Ok(None);
+    };
+    let base_key = key("rope.freq_base_swa");
+    let freq_base = gguf.find::<f32>(&base_key)?.unwrap_or(layers.freq_base);
+    Ok(Some(LocalConfig {
+        window: in_range(gguf, &key("attention.sliding_window"), window, 1 << 24)?,
+        period: layers.period,
+        rope: RopeParams {
+            n_dims: head_size,
+            mode: family.rope_mode,
+            freq_base: positive(gguf, &base_key, freq_base)?,
+            ..RopeParams::default()
+        },
+    }))
+}
+
+fn rope(gguf: &Gguf, family: &Family, head_size: u32, n_ctx_train: u32) -> Result<RopeParams, ModelError> {
+    let key = |name: &str| format!("{}.rope.{name}", family.architecture);
     let n_dims = gguf.find::<u32>(&key("dimension_count"))?.unwrap_or(head_size);
     if n_dims == 0 || !n_dims.is_multiple_of(2) || n_dims > head_size {
         let allowed = format!("even numbers up to {head_size}");
@@ -108,14 +166,12 @@ fn rope(gguf: &Gguf, arch: &str, head_size: u32, n_ctx_train: u32) -> Result<Rop
     }
     let mut rope = RopeParams {
         n_dims,
-        mode: hexloom::abi::support::ROPE_NORMAL,
+        mode: family.rope_mode,
         n_ctx_orig: n_ctx_train,
         freq_base: gguf.find::<f32>(&key("freq_base"))?.unwrap_or(10_000.0),
         ..RopeParams::default()
     };
-    if !(rope.freq_base.is_finite() && rope.freq_base > 0.0) {
-        return Err(bad(gguf, &key("freq_base"), rope.freq_base, "positive numbers"));
-    }
+    positive(gguf, &key("freq_base"), rope.freq_base)?;
     let factor = gguf.find::<f32>(&key("scaling.factor"))?.unwrap_or(1.0);
     match gguf.find::<&str>(&key("scaling.type"))? {
         None | Some("none") => {}
@@ -133,6 +189,14 @@ fn rope(gguf: &Gguf, arch: &str, head_size: u32, n_ctx_train: u32) -> Result<Rop
         Some(other) => return Err(bad(gguf, &key("scaling.type"), other, "none, linear and yarn")),
     }
     Ok(rope)
+}
+
+fn positive(gguf: &Gguf, key: &str, value: f32) -> Result<f32, ModelError> {
+    if value.is_finite() && value > 0.0 {
+        Ok(value)
+    } else {
+        Err(bad(gguf, key, value, "positive numbers"))
+    }
 }
 
 fn in_range(gguf: &Gguf, key: &str, value: u32, max: u32) -> Result<u32, ModelError> {

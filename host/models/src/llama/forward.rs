@@ -1,14 +1,15 @@
 //! The graphs of one forward pass over a batch of tokens: one for each part of the model's split.
 //!
 //! Shapes: residual stream `[n_embd, T]`; queries `[head, heads, T]`; caches `[n_embd_kv, n_ctx]` F16, one row per
-//! position; mask F16 `[n_ctx, T]`, of which the graph sees the first `n_kv` columns. `n_kv` and with it the views of
-//! caches and mask are patched as the conversation grows.
+//! position; masks F16 `[n_ctx, T]`, of which the graph sees the first `n_kv` columns. `n_kv` and with it the views of
+//! caches and masks are patched as the conversation grows.
 
 use hexloom::abi::limits::LINE_BYTES;
 use hexloom::{Buffer, DType, Event, Graph, GraphError, MapError, Reduction, SubmitError, TensorId};
 
 use super::Model;
 use super::layers::Layers;
+use super::masks::Masks;
 use super::split::Part;
 use crate::ModelError;
 
@@ -28,8 +29,7 @@ pub(super) struct Forward {
     pub(super) positions: TensorId,
     pub(super) cache_rows: TensorId,
     pub(super) output_rows: Option<TensorId>,
-    pub(super) mask: TensorId,
-    pub(super) mask_view: TensorId,
+    pub(super) masks: Masks,
     /// Views of the caches, whose second dimension is `n_kv`.
     pub(super) cache_views: Vec<TensorId>,
     pub(super) logits: Option<TensorId>,
@@ -121,14 +121,15 @@ fn build_part(
     let cache_rows = g.input("cache rows", DType::I32, column)?;
     let output_rows = (n_tokens > 1 && is_last).then(|| g.input("output rows", DType::I32, [1, 1, 1, 1]));
     let output_rows = output_rows.transpose()?;
-    let mask = g.input("mask", DType::F16, [cache.n_ctx, n_tokens, 1, 1])?;
-    let mask_shape = *g.shape(mask);
-    let mask_view = g.view("mask view", mask, [n_kv, n_tokens, 1, 1], mask_shape.nb, 0)?;
-    g.patchable(mask_view);
+    let masks = Masks::new(&mut g, config, cache.n_ctx, n_kv, n_tokens)?;
     let mut x = match tokens {
         Some(tokens) => {
             let table = required(model, &mut g, "token_embd.weight")?;
-            g.get_rows("embedding", table, tokens)?
+            let rows = g.get_rows("embedding", table, tokens)?;
+            match config.family.scaled_embedding {
+                true => g.scale("embedding scale", rows, (config.n_embd as f32).sqrt(), 0.0)?,
+                false => rows,
+            }
         }
         None => {
             let (hidden, event) = &joints.hand_overs[part.session - 1];
@@ -152,7 +153,7 @@ fn build_part(
         n_kv,
         positions,
         cache_rows,
-        mask_view,
+        masks: &masks,
         factors,
         cache_views: Vec::new(),
     };
@@ -187,9 +188,8 @@ fn build_part(
         positions,
         cache_rows,
         output_rows,
-        mask,
-        mask_view,
         cache_views: layers.cache_views,
+        masks,
         logits,
         graph: g,
     })

@@ -9,6 +9,7 @@ use hexloom::{Buffer, DType, Graph, GraphError, TensorId};
 
 use super::Model;
 use super::forward::{Cache, Half, Joints};
+use super::masks::Masks;
 
 /// What every layer uses.
 pub(super) struct Layers<'a> {
@@ -21,7 +22,7 @@ pub(super) struct Layers<'a> {
     pub(super) n_kv: u32,
     pub(super) positions: TensorId,
     pub(super) cache_rows: TensorId,
-    pub(super) mask_view: TensorId,
+    pub(super) masks: &'a Masks,
     pub(super) factors: Option<TensorId>,
     pub(super) cache_views: Vec<TensorId>,
 }
@@ -41,7 +42,8 @@ impl Layers<'_> {
             Some(rows) => g.get_rows(&name("residual_rows"), x, rows)?,
             None => x,
         };
-        let x = self.sum(g, &name("attn_output"), Half::Attention, residual, |this, g, rank| {
+        let half = (name("attn_output"), name("post_attention_norm"), Half::Attention);
+        let x = self.sum(g, &half, residual, |this, g, rank| {
             let attention = this.attention(g, normed, layer, rank)?;
             match rows {
                 Some(rows) => g.get_rows(&name("attn_rows"), attention, rows),
@@ -49,20 +51,21 @@ impl Layers<'_> {
             }
         })?;
         let normed = self.norm(g, &name("ffn_norm"), x)?;
-        self.sum(g, &name("ffn_down"), Half::FeedForward, x, |this, g, rank| {
+        let half = (name("ffn_down"), name("post_ffw_norm"), Half::FeedForward);
+        self.sum(g, &half, x, |this, g, rank| {
             let gate = this.project(g, &name("ffn_gate"), normed, rank)?;
             let up = this.project(g, &name("ffn_up"), normed, rank)?;
-            g.gated(&name("ffn_act"), Opcode::Swiglu, gate, up)
+            g.gated(&name("ffn_act"), this.model.config().family.gate, gate, up)
         })
     }
 
-    /// The product of weight `name` with what `segment` makes for each rank, summed over the ranks in their order, and
-    /// `residual`: here if this part has them all, otherwise between the sessions.
+    /// The product of the weight that is named first with what `segment` makes for each rank, summed over the ranks in
+    /// their order: here if this part has them all, otherwise between the sessions. Then the norm that is named second,
+    /// in families that have it, and `residual`.
     fn sum(
         &mut self,
         g: &mut Graph,
-        name: &str,
-        half: Half,
+        (name, post_norm, half): &(String, String, Half),
         residual: TensorId,
         mut segment: impl FnMut(&mut Self, &mut Graph, usize) -> Result<TensorId, GraphError>,
     ) -> Result<TensorId, GraphError> {
@@ -72,12 +75,17 @@ impl Layers<'_> {
             let weight = required(self.model, g, &format!("{name}.weight"), rank)?;
             let ([_, n, ..], [_, m, ..]) = (g.shape(weight).ne, g.shape(x).ne);
             // The sum of one half is the residual of the other, so they lie apart.
-            let offset = self.joints.partial_offset(half);
+            let offset = self.joints.partial_offset(*half);
             let place = |buffer: &Buffer| g.placed(name, DType::F32, [n, m, 1, 1], buffer, offset);
             let partials: Vec<TensorId> = self.joints.partials.iter().map(place).collect::<Result<_, _>>()?;
             let srcs = vec![Some(weight), Some(x)];
             g.node(name, Opcode::MulMat, [0; MAX_PARAMS], srcs, vec![partials[rank]])?;
-            return g.all_reduce_add(&format!("{name} sum"), reduction, rank, &partials, residual);
+            let sum = format!("{name} sum");
+            if !self.model.config().family.post_norms {
+                return g.all_reduce_add(&sum, reduction, rank, &partials, residual);
+            }
+            let total = g.all_reduce(&sum, reduction, rank, &partials)?;
+            return self.add_normed(g, post_norm, total, residual);
         }
         let mut total = None;
         for rank in self.ranks.clone() {
@@ -92,7 +100,15 @@ impl Layers<'_> {
             name: name.to_owned(),
             what: "a part without ranks computes nothing".to_owned(),
         })?;
+        if self.model.config().family.post_norms {
+            return self.add_normed(g, post_norm, total, residual);
+        }
         g.add(&format!("{name} residual"), total, residual)
+    }
+
+    fn add_normed(&self, g: &mut Graph, name: &str, x: TensorId, residual: TensorId) -> Result<TensorId, GraphError> {
+        let normed = self.norm(g, name, x)?;
+        g.add(&format!("{name} residual"), normed, residual)
     }
 
     /// Attention of one rank's heads.
@@ -107,8 +123,19 @@ impl Layers<'_> {
         let v = self.project(g, &name("attn_v"), x, rank)?;
         let q = g.reshape(&name("q"), q, [head, n_heads, n_tokens, 1])?;
         let k = g.reshape(&name("k"), k, [head, n_kv_heads, n_tokens, 1])?;
-        let q = g.rope(&name("q_rope"), q, self.positions, self.factors, &config.rope)?;
-        let k = g.rope(&name("k_rope"), k, self.positions, self.factors, &config.rope)?;
+        let (q, k) = match config.family.head_norms {
+            true => (
+                self.norm(g, &name("attn_q_norm"), q)?,
+                self.norm(g, &name("attn_k_norm"), k)?,
+            ),
+            false => (q, k),
+        };
+        let (rope, factors) = match config.local_of(layer) {
+            Some(local) => (&local.rope, None),
+            None => (&config.rope, self.factors),
+        };
+        let q = g.rope(&name("q_rope"), q, self.positions, factors, rope)?;
+        let k = g.rope(&name("k_rope"), k, self.positions, factors, rope)?;
         let k = g.reshape(&name("k_rows"), k, [head * n_kv_heads, n_tokens, 1, 1])?;
         let [keys, values] = [&self.cache.keys, &self.cache.values].map(|cache| cache[layer as usize][rank].clone());
         let keys = self.store(g, &format!("cache_k_l{layer}"), keys, k, n_kv_heads)?;
@@ -116,11 +143,12 @@ impl Layers<'_> {
         let [b0, b1, b2, b3] = g.shape(q).nb;
         let q = g.view(&name("q_heads"), q, [head, n_tokens, n_heads, 1], [b0, b2, b1, b3], 0)?;
         let attention = AttentionParams {
-            scale: 1.0 / (head as f32).sqrt(),
+            scale: config.attention_scale(),
             max_bias: 0.0,
             softcap: 0.0,
         };
-        let out = g.flash_attn(&name("attn"), q, keys, values, Some(self.mask_view), None, &attention)?;
+        let mask = self.masks.view_for(config.local_of(layer).is_some());
+        let out = g.flash_attn(&name("attn"), q, keys, values, Some(mask), None, &attention)?;
         g.reshape(&name("attn_flat"), out, [head * n_heads, n_tokens, 1, 1])
     }
 

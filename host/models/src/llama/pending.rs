@@ -1,4 +1,5 @@
-//! Weights on their way from the file to their places: checked for their role, cut, repacked into tiles, written.
+//! Weights on their way from the file to their places: checked for their role, cut, repacked into tiles if their type has
+//! them, written.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,13 +26,6 @@ pub(super) struct Pending<'a> {
 
 /// Finds every tensor that `roles` name and checks its shape and type.
 pub(super) fn pending<'a>(gguf: &'a Gguf, roles: &[Role]) -> Result<Vec<Pending<'a>>, ModelError> {
-    const MATRIX: &[TensorType] = &[
-        TensorType::F32,
-        TensorType::F16,
-        TensorType::Q4_0,
-        TensorType::Q4_1,
-        TensorType::Q8_0,
-    ];
     let mut all = Vec::new();
     for role in roles {
         let Some(source) = gguf.find_tensor(&role.name) else {
@@ -42,7 +36,11 @@ pub(super) fn pending<'a>(gguf: &'a Gguf, roles: &[Role]) -> Result<Vec<Pending<
             continue;
         };
         let ne: Vec<u64> = role.ne.iter().copied().map(u64::from).collect();
-        let types = if role.matrix { MATRIX } else { &MATRIX[..1] };
+        let types: &[TensorType] = if role.matrix {
+            &TensorType::ALL
+        } else {
+            &[TensorType::F32]
+        };
         let source = source.with_shape(&ne)?.with_type(types)?;
         all.push(Pending::new(gguf, source, role)?);
     }
@@ -103,13 +101,7 @@ pub(super) fn write_all(
 
 impl<'a> Pending<'a> {
     fn new(gguf: &Gguf, source: TensorSource<'a>, role: &Role) -> Result<Self, ModelError> {
-        let dtype = match source.ty() {
-            TensorType::F32 => DType::F32,
-            TensorType::F16 => DType::F16,
-            TensorType::Q4_0 => DType::Q4_0,
-            TensorType::Q4_1 => DType::Q4_1,
-            TensorType::Q8_0 => DType::Q8_0,
-        };
+        let dtype = source.ty().dtype();
         let mut ne = [1; 4];
         ne.iter_mut().zip(&role.ne).for_each(|(to, from)| *to = *from);
         match &role.piece.cut {
@@ -117,7 +109,7 @@ impl<'a> Pending<'a> {
             Cut::Rows(rows) => ne[1] = rows.end - rows.start,
             Cut::Columns(columns) => ne[0] = columns.end - columns.start,
         }
-        let bytes = match dtype.is_quantized() {
+        let bytes = match dtype.is_tileable() {
             true => TileLayout::new(dtype, ne[0]).and_then(|layout| {
                 layout.strides(dtype, ne)?;
                 layout.tensor_bytes(ne)
@@ -130,7 +122,10 @@ impl<'a> Pending<'a> {
             path: gguf.path().to_owned(),
             key: format!("shape of {}", source.name()),
             value: format!("{ne:?}"),
-            allowed: "rows of a multiple of 32 elements and below 4 GiB in all".to_owned(),
+            allowed: format!(
+                "rows of whole blocks of {} elements and below 4 GiB in all",
+                dtype.block_elems()
+            ),
         })?;
         Ok(Self {
             source,

@@ -58,9 +58,9 @@ pub(super) fn roles(config: &LlamaConfig, split: &Split) -> Vec<Role> {
     };
     let mut roles = vec![whole("token_embd.weight", &[n_embd, n_vocab], 0, false)];
     for layer in 0..n_layers {
-        for part in ["attn_norm", "ffn_norm"] {
+        for (part, width) in norms(config) {
             let session = split.session_of(n_layers, layer, 0);
-            roles.push(whole(&format!("blk.{layer}.{part}.weight"), &[n_embd], session, false));
+            roles.push(whole(&format!("blk.{layer}.{part}.weight"), &[width], session, false));
         }
         for rank in 0..split.n_ranks() {
             let session = split.session_of(n_layers, layer, rank);
@@ -75,6 +75,21 @@ pub(super) fn roles(config: &LlamaConfig, split: &Split) -> Vec<Role> {
     roles.push(whole("output.weight", &[n_embd, n_vocab], last, true));
     roles.push(whole("rope_freqs.weight", &[config.rope.n_dims / 2], 0, true));
     roles
+}
+
+/// A layer's norms with their width.
+fn norms(config: &LlamaConfig) -> impl Iterator<Item = (&'static str, u32)> {
+    let family = config.family;
+    let of = |part, width, there: bool| there.then_some((part, width));
+    let all = [
+        of("attn_norm", config.n_embd, true),
+        of("attn_q_norm", config.head_size, family.head_norms),
+        of("attn_k_norm", config.head_size, family.head_norms),
+        of("post_attention_norm", config.n_embd, family.post_norms),
+        of("ffn_norm", config.n_embd, true),
+        of("post_ffw_norm", config.n_embd, family.post_norms),
+    ];
+    all.into_iter().flatten()
 }
 
 /// A layer's matrices with their shape in the file and the cut of one rank.

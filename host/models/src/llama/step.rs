@@ -9,18 +9,14 @@ use crate::ModelError;
 
 /// Positions by which the part of the cache that graphs see grows: one block of attention.
 pub(super) const KV_STEP: u32 = hexloom::abi::scratch::ATTENTION_BLOCK;
-/// f16 bits of 0 and of minus infinity.
-const VISIBLE: u16 = 0;
-const HIDDEN: u16 = 0xfc00;
-
 /// A prepared forward pass.
 pub(super) struct Step {
     pub(super) n_tokens: u32,
     n_kv: u32,
     parts: Vec<PreparedPart>,
     joints: Joints,
-    /// First position of the last run, so that a mask of one row is only extended.
-    mask_end: u32,
+    /// First position of the last run, so that masks are only changed where they differ.
+    last: Option<u32>,
 }
 
 /// One graph of the pass, on one session.
@@ -37,7 +33,6 @@ impl Step {
             1 => "decode".to_owned(),
             n => format!("prompt of {n}"),
         };
-        let hidden = HIDDEN.to_le_bytes().repeat(cache.n_ctx as usize * n_tokens as usize);
         let sessions = model.split().sessions();
         let mut parts = Vec::new();
         for mut tensors in forward::build(model, cache, &joints, n_tokens, n_kv)? {
@@ -47,7 +42,7 @@ impl Step {
                 n => format!("{name}, part {} of {n}", tensors.session + 1),
             };
             let prepared = sessions[tensors.session].prepare(&name, graph)?;
-            prepared.write(tensors.mask, 0, &hidden)?;
+            tensors.masks.hide_all(&prepared)?;
             parts.push(PreparedPart { prepared, tensors });
         }
         Ok(Self {
@@ -55,7 +50,7 @@ impl Step {
             n_kv,
             parts,
             joints,
-            mask_end: 0,
+            last: None,
         })
     }
 
@@ -84,10 +79,10 @@ impl Step {
         let end = n_past + self.n_tokens;
         self.grow(end.next_multiple_of(KV_STEP).min(n_ctx))?;
         for part in &self.parts {
-            part.write_mask(self.mask_end, self.n_tokens, n_past, n_ctx)?;
+            part.tensors.masks.show(&part.prepared, self.last, n_past)?;
             part.write_inputs(tokens, n_past)?;
         }
-        self.mask_end = n_past + 1;
+        self.last = Some(n_past);
         let result = self.run_parts();
         if let (Err(_), Some(reduction)) = (&result, &self.joints.reduction) {
             reduction.realign();
@@ -131,10 +126,11 @@ impl Step {
             return Ok(());
         }
         for PreparedPart { prepared, tensors } in &mut self.parts {
-            let mut changes = Vec::with_capacity(tensors.cache_views.len() + 1);
-            for &view in tensors.cache_views.iter().chain([&tensors.mask_view]) {
+            let caches = tensors.cache_views.iter().map(|&view| (view, 1));
+            let masks = tensors.masks.views().map(|view| (view, 0));
+            let mut changes = Vec::with_capacity(tensors.cache_views.len() + 2);
+            for (view, dim) in caches.chain(masks) {
                 let mut ne = prepared.shape(view).ne;
-                let dim = if view == tensors.mask_view { 0 } else { 1 };
                 ne[dim] = n_kv;
                 changes.push((view, ne));
             }
@@ -159,30 +155,6 @@ impl PreparedPart {
         }
         if let Some(rows) = tensors.output_rows {
             prepared.write(rows, 0, &(tokens.len() as u32 - 1).to_le_bytes())?;
-        }
-        Ok(())
-    }
-
-    /// Row t sees positions up to `n_past + t`. Only what differs from the last run, whose first row saw `mask_end`
-    /// positions, is written.
-    fn write_mask(&self, mask_end: u32, n_tokens: u32, n_past: u32, n_ctx: u32) -> Result<(), MapError> {
-        let row_bytes = u64::from(n_ctx) * 2;
-        for row in 0..n_tokens {
-            let (was, now) = (mask_end + row, n_past + row + 1);
-            let was = if mask_end == 0 { 0 } else { was };
-            let (from, to, bits) = if now >= was {
-                (was, now, VISIBLE)
-            } else {
-                (now, was, HIDDEN)
-            };
-            let bytes = bits.to_le_bytes();
-            let start = u64::from(row) * row_bytes + u64::from(from) * 2;
-            match to - from {
-                1 => self.prepared.write(self.tensors.mask, start, &bytes)?,
-                n => self
-                    .prepared
-                    .write(self.tensors.mask, start, &bytes.repeat(n as usize))?,
-            }
         }
         Ok(())
     }

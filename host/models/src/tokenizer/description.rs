@@ -31,19 +31,38 @@ const END_NAMES: [&str; 10] = [
     "</s>",
 ];
 
-const SUPPORTED_MODEL: &str = "gpt2";
+/// Byte-level BPE, whose merges have ranks.
+const BY_RANK: &str = "gpt2";
+/// SentencePiece's BPE, whose tokens have scores.
+const BY_SCORE: &str = "llama";
+const SCORES_KEY: &str = "tokenizer.ggml.scores";
+const SPACE_PREFIX_KEY: &str = "tokenizer.ggml.add_space_prefix";
 
 /// GGUF's token types that matter here; the numbers are GGUF's.
 pub(super) const NORMAL: i32 = 1;
 pub(super) const CONTROL: i32 = 3;
 pub(super) const USER_DEFINED: i32 = 4;
+pub(super) const BYTE: i32 = 6;
+
+/// How tokens are found in text.
+pub(super) enum Kind {
+    Ranks {
+        pre: &'static PreTokenizer,
+        merges: Vec<(String, String)>,
+    },
+    Scores {
+        /// One per token.
+        scores: Vec<f32>,
+        /// Whether text gets a space before it.
+        space_prefix: bool,
+    },
+}
 
 /// A tokenizer as the file describes it. Token numbers are in range, and there is a type for every token.
 pub(super) struct Description<'a> {
-    pub(super) pre: &'static PreTokenizer,
+    pub(super) kind: Kind,
     pub(super) tokens: Vec<&'a str>,
     pub(super) types: Vec<i32>,
-    pub(super) merges: Vec<(String, String)>,
     pub(super) add_bos: bool,
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
@@ -53,21 +72,9 @@ pub(super) struct Description<'a> {
 
 impl<'a> Description<'a> {
     pub(super) fn read(gguf: &'a Gguf) -> Result<Self, ModelError> {
-        let path = gguf.path();
-        let model: &str = gguf.get(MODEL_KEY)?;
-        if model != SUPPORTED_MODEL {
-            return Err(ModelError::Tokenizer {
-                path: path.into(),
-                key: MODEL_KEY,
-                found: model.into(),
-                supported: vec![SUPPORTED_MODEL],
-            });
-        }
-        // Files from before the key existed behave as "default".
-        let pre = PreTokenizer::find(gguf.find(PRE_KEY)?.unwrap_or("default"), path)?;
         let tokens: Vec<&str> = gguf.get(TOKENS_KEY)?;
         let types = types(gguf, tokens.len())?;
-        let merges = merges(gguf.get(MERGES_KEY)?, path)?;
+        let (kind, adds_bos) = kind(gguf, tokens.len())?;
         let id = |key| token_id(gguf, key, tokens.len());
         let (bos, eos) = (id(BOS_KEY)?, id(EOS_KEY)?);
         let mut ends = Vec::new();
@@ -79,12 +86,11 @@ impl<'a> Description<'a> {
         ends.extend(named.map(|(id, _)| id));
         ends.sort_unstable();
         ends.dedup();
-        let add_bos = gguf.find(ADD_BOS_KEY)?.unwrap_or(pre.add_bos);
+        let add_bos = gguf.find(ADD_BOS_KEY)?.unwrap_or(adds_bos);
         Ok(Self {
-            pre,
+            kind,
             tokens,
             types,
-            merges,
             add_bos,
             bos,
             eos,
@@ -107,6 +113,34 @@ pub(super) fn bad_value(path: &Path, key: &str, value: String, allowed: String) 
         key: key.into(),
         value,
         allowed,
+    }
+}
+
+/// How tokens are found, and whether text starts with BOS where the file does not say.
+fn kind(gguf: &Gguf, n_tokens: usize) -> Result<(Kind, bool), ModelError> {
+    let path = gguf.path();
+    match gguf.get(MODEL_KEY)? {
+        BY_RANK => {
+            // Files from before the key existed behave as "default".
+            let pre = PreTokenizer::find(gguf.find(PRE_KEY)?.unwrap_or("default"), path)?;
+            let merges = merges(gguf.get(MERGES_KEY)?, path)?;
+            Ok((Kind::Ranks { pre, merges }, pre.add_bos))
+        }
+        BY_SCORE => {
+            let scores: Vec<f32> = gguf.get(SCORES_KEY)?;
+            if scores.len() != n_tokens {
+                let value = format!("an array of {}", scores.len());
+                return Err(bad_value(path, SCORES_KEY, value, format!("{n_tokens}, one per token")));
+            }
+            let space_prefix = gguf.find(SPACE_PREFIX_KEY)?.unwrap_or(true);
+            Ok((Kind::Scores { scores, space_prefix }, true))
+        }
+        other => Err(ModelError::Tokenizer {
+            path: path.into(),
+            key: MODEL_KEY,
+            found: other.into(),
+            supported: vec![BY_RANK, BY_SCORE],
+        }),
     }
 }
 

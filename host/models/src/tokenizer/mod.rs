@@ -1,22 +1,23 @@
 //! Text to tokens and back, with the vocabulary that the model file carries.
 //!
-//! Byte-level BPE in the manner of GPT-2: text is split by the model's pre-tokenizer, each byte of a
+//! Two kinds. Byte-level BPE in the manner of GPT-2: text is split by the model's pre-tokenizer, each byte of a
 //! piece becomes one letter of a printable alphabet, and letters are merged by rank. Merging is left
-//! to the `tokenizers` crate; which bytes a token stands for is kept here, because a token may end in
-//! the middle of a character.
+//! to the `tokenizers` crate. BPE in the manner of SentencePiece, which Gemma and Llama 2 have, merges
+//! by the score of the result ([`scored`]). Which bytes a token stands for is kept here, because a
+//! token may end in the middle of a character.
 
 mod alphabet;
 mod description;
 mod pre;
+mod ranked;
+mod scored;
 mod stream;
 mod vocabulary;
 
-use tokenizers::AddedToken;
-use tokenizers::models::bpe::{BPE, Vocab};
-
 use crate::ModelError;
 use crate::gguf::Gguf;
-use description::{CONTROL, Description, MERGES_KEY, USER_DEFINED, bad_value};
+use description::{Description, Kind};
+use scored::Scored;
 use vocabulary::Vocabulary;
 
 pub use stream::TextStream;
@@ -30,12 +31,19 @@ pub const WHITE_SPACE_RUN_LIMIT: usize = 250_000;
 /// A model's tokenizer. It owns all it needs; the file can be closed.
 #[derive(Debug)]
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    finder: Finder,
     vocabulary: Vocabulary,
     add_bos: bool,
     bos: Option<u32>,
     eos: Option<u32>,
     ends: Vec<u32>,
+}
+
+/// What finds the tokens of a text.
+#[derive(Debug)]
+enum Finder {
+    Ranked(Box<tokenizers::Tokenizer>),
+    Scored(Scored),
 }
 
 impl Tokenizer {
@@ -46,28 +54,14 @@ impl Tokenizer {
     /// vocabulary calls for: a missing or ill-typed key, a merge of unknown tokens, a special token
     /// out of range.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, ModelError> {
-        let mut description = Description::read(gguf)?;
+        let description = Description::read(gguf)?;
         let vocabulary = Vocabulary::new(&description);
-        let merges = std::mem::take(&mut description.merges);
-        let numbered = description.tokens.iter().map(|token| token.to_string()).zip(0..);
-        let model = BPE::builder()
-            .vocab_and_merges(numbered.collect::<Vocab>(), merges)
-            .ignore_merges(description.pre.whole_words_first)
-            .build()
-            .map_err(|error| {
-                let allowed = "pairs of tokens that make a token".into();
-                bad_value(gguf.path(), MERGES_KEY, error.to_string(), allowed)
-            })?;
-        let mut inner = tokenizers::Tokenizer::new(model);
-        inner.with_pre_tokenizer(Some(description.pre.build()?));
-        let added = |ty| -> Vec<AddedToken> {
-            let tokens = description.of_type(ty);
-            tokens
-                .map(|token| AddedToken::from(token, ty == CONTROL).normalized(false))
-                .collect()
+        let finder = match &description.kind {
+            Kind::Ranks { pre, merges } => {
+                Finder::Ranked(Box::new(ranked::build(&description, pre, merges, gguf.path())?))
+            }
+            Kind::Scores { scores, space_prefix } => Finder::Scored(Scored::new(&description, scores, *space_prefix)),
         };
-        inner.add_special_tokens(&added(CONTROL));
-        inner.add_tokens(&added(USER_DEFINED));
         let Description {
             add_bos,
             bos,
@@ -76,7 +70,7 @@ impl Tokenizer {
             ..
         } = description;
         Ok(Self {
-            inner,
+            finder,
             vocabulary,
             add_bos,
             bos,
@@ -116,14 +110,18 @@ impl Tokenizer {
     /// [`ModelError::WhiteSpaceRun`] beyond [`WHITE_SPACE_RUN_LIMIT`].
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
         check_white_space(text)?;
-        let encoding = self
-            .inner
-            .encode_fast(text, false)
-            .map_err(|error| ModelError::Tokenize {
-                detail: error.to_string(),
-            })?;
-        self.check_complete(text, encoding.get_ids())?;
-        let mut tokens = encoding.get_ids().to_vec();
+        let mut tokens = match &self.finder {
+            Finder::Ranked(tokenizer) => {
+                let encoding = tokenizer
+                    .encode_fast(text, false)
+                    .map_err(|error| ModelError::Tokenize {
+                        detail: error.to_string(),
+                    })?;
+                self.check_complete(text, encoding.get_ids())?;
+                encoding.get_ids().to_vec()
+            }
+            Finder::Scored(scored) => scored.encode(text)?,
+        };
         if let Some(bos) = self.bos.filter(|_| self.add_bos)
             && tokens.first() != Some(&bos)
         {

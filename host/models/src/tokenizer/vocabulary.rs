@@ -1,7 +1,8 @@
 //! The bytes that every token stands for, in one piece of memory.
 
 use super::alphabet::Alphabet;
-use super::description::{CONTROL, Description, USER_DEFINED};
+use super::description::{BYTE, CONTROL, Description, Kind, USER_DEFINED};
+use super::scored;
 use crate::ModelError;
 
 #[derive(Debug)]
@@ -19,11 +20,14 @@ impl Vocabulary {
             ends: Vec::new(),
         };
         for (token, ty) in description.tokens.iter().zip(&description.types) {
-            // Special tokens are written as they are, the others in letters.
-            if matches!(*ty, CONTROL | USER_DEFINED) {
-                vocabulary.bytes.extend(token.as_bytes());
-            } else {
-                alphabet.decode(token, &mut vocabulary.bytes);
+            // Special tokens are written as they are.
+            match &description.kind {
+                _ if matches!(*ty, CONTROL | USER_DEFINED) => vocabulary.bytes.extend(token.as_bytes()),
+                Kind::Ranks { .. } => alphabet.decode(token, &mut vocabulary.bytes),
+                Kind::Scores { .. } => match scored::byte_of(token).filter(|_| *ty == BYTE) {
+                    Some(byte) => vocabulary.bytes.push(byte),
+                    None => vocabulary.bytes.extend(scored::text_of(token).as_bytes()),
+                },
             }
             vocabulary.ends.push((vocabulary.bytes.len(), *ty == CONTROL));
         }
