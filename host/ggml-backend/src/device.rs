@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct DeviceState {
     description: &'static CStr,
     session: Mutex<Option<Session>>,
     graphs: Mutex<PreparedGraphs>,
+    /// Bytes of the buffers that ggml has.
+    allocated: AtomicU64,
     raw: AtomicPtr<Device>,
     buffer_type: AtomicPtr<BufferType>,
 }
@@ -89,6 +91,7 @@ impl DeviceState {
             description: kind.description(),
             session: Mutex::new(None),
             graphs: Mutex::new(PreparedGraphs::default()),
+            allocated: AtomicU64::new(0),
             raw: AtomicPtr::new(ptr::null_mut()),
             buffer_type: AtomicPtr::new(ptr::null_mut()),
         }));
@@ -175,10 +178,20 @@ impl DeviceState {
         Ok(Node::list(tensor).is_ok_and(|nodes| nodes.iter().all(takes)))
     }
 
+    pub(crate) fn note_allocated(&self, bytes: u64) {
+        self.allocated.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    pub(crate) fn note_freed(&self, bytes: u64) {
+        self.allocated.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Bytes of the window that ggml's buffers leave, and all that tensors can have of it.
     fn memory(&self) -> (usize, usize) {
-        let total = self.session().map_or(0, |session| session.hw().window_bytes);
-        let total = usize::try_from(total).unwrap_or(usize::MAX);
-        (total, total)
+        let total = self.session().map_or(0, |session| session.window_bytes());
+        let free = total.saturating_sub(self.allocated.load(Ordering::Acquire));
+        let number = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        (number(free), number(total))
     }
 }
 

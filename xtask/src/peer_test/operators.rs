@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(list.len(), 3 * SIMULATED.per_group);
         let mut turned = all.clone();
         turned.reverse();
-        assert_eq!(choose(&turned), list);
+        assert_eq!(choose(&turned, &SIMULATED), list);
     }
 
     #[test]
