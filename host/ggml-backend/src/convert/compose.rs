@@ -1,7 +1,9 @@
-//! ggml's ops that are a few of hexloom's: ARANGE, TIMESTEP_EMBEDDING, GROUP_NORM, ADD_ID, SWIGLU_OAI, SSM_CONV, SOLVE_TRI.
+//! ggml's ops that are a few of hexloom's: ARANGE, TIMESTEP_EMBEDDING, GROUP_NORM, ADD_ID, SWIGLU_OAI, SWIGLU_CLAMP,
+//! SSM_CONV, SOLVE_TRI.
 //!
 //! What comes in between lies in the result itself, or in a scratch tensor whose memory the graph plans.
 
+use hexloom::DType;
 use hexloom::abi::Opcode;
 use hexloom::abi::limits::MAX_PARAMS;
 
@@ -10,8 +12,9 @@ use super::parts::{cpy, part};
 use super::{Node, Why, scratch};
 use crate::abi::{self, Tensor};
 
-/// ggml's number of `SWIGLU_OAI` among the kinds of GLU.
+/// Kinds of GLU that are made of others. Parameters behind kind and order: alpha, which the second has not, and limit.
 const SWIGLU_OAI: i32 = 3;
+const SWIGLU_CLAMP: i32 = 6;
 /// Elements of a window of SSM_CONV; two nodes each.
 const MAX_WINDOW: i64 = 64;
 
@@ -27,7 +30,11 @@ pub(super) fn nodes(tensor: &Tensor) -> Option<Result<Vec<Node>, Why>> {
         abi::Op::AddId => add_id(tensor),
         abi::Op::SsmConv => ssm_conv(tensor),
         abi::Op::SolveTri => solve_tri(tensor),
-        abi::Op::Glu if tensor.op_params[0] == SWIGLU_OAI => swiglu_oai(tensor),
+        abi::Op::Glu => match (tensor.op_params[0], floats(tensor)) {
+            (SWIGLU_OAI, [_, _, alpha, limit]) => clamped_swiglu(tensor, (alpha, limit, 1.0)),
+            (SWIGLU_CLAMP, [_, _, _, limit]) => clamped_swiglu(tensor, (1.0, limit, 0.0)),
+            _ => return None,
+        },
         _ => return None,
     })
 }
@@ -107,7 +114,7 @@ fn add_id(out: &Tensor) -> Result<Vec<Node>, Why> {
     if !packed(out) || ids.ne[2] * ids.ne[3] != 1 || n != out.ne[1] * out.ne[2] {
         return Err("has rows that do not follow each other");
     }
-    let line = scratch(&ids, [n, 1, 1, 1])?;
+    let line = scratch(&ids, DType::I32, [n, 1, 1, 1])?;
     let flat = Tensor {
         ne: [out.ne[0], n, 1, 1],
         nb: [out.nb[0], out.nb[1], out.nb[1] * n as usize, out.nb[1] * n as usize],
@@ -120,11 +127,9 @@ fn add_id(out: &Tensor) -> Result<Vec<Node>, Why> {
     ])
 }
 
-/// `min(x, limit)` times its logistic at `alpha`, times one more than the gate within the limit on both sides.
-/// Parameters: kind, swapped, alpha, limit.
-fn swiglu_oai(out: &Tensor) -> Result<Vec<Node>, Why> {
+/// `min(x, limit)` times its logistic at `alpha`, times the gate within the limit on both sides, or one more than that.
+fn clamped_swiglu(out: &Tensor, (alpha, limit, more): (f32, f32, f32)) -> Result<Vec<Node>, Why> {
     let x = operand(out, 0)?;
-    let [alpha, limit] = [2, 3].map(|idx| f32::from_bits(out.op_params[idx].cast_unsigned()));
     let (x, gate) = match out.src(1) {
         Some(gate) => (x, *gate),
         None => {
@@ -140,14 +145,15 @@ fn swiglu_oai(out: &Tensor) -> Result<Vec<Node>, Why> {
     if alpha == 0.0 {
         return Err("has no slope");
     }
-    let gated = scratch(out, out.ne)?;
+    let gated = scratch(out, DType::F32, out.ne)?;
     let clamp = |from, low: f32, to| node(Opcode::Clamp, &[low.to_bits(), limit.to_bits()], &[from], to);
     Ok(vec![
         clamp(x, f32::NEG_INFINITY, gated),
         scale(gated, alpha, 0.0),
         node(Opcode::Silu, &[], &[gated], gated),
+        scale(gated, 1.0 / alpha, 0.0),
         clamp(gate, -limit, *out),
-        scale(*out, 1.0 / alpha, 1.0 / alpha),
+        scale(*out, 1.0, more),
         node(Opcode::Mul, &[], &[*out, gated], *out),
     ])
 }
@@ -161,7 +167,7 @@ fn ssm_conv(out: &Tensor) -> Result<Vec<Node>, Why> {
     if !fits || !(1..=MAX_WINDOW).contains(&window) {
         return Err("has a window that does not fit");
     }
-    let product = scratch(out, out.ne)?;
+    let product = scratch(out, DType::F32, out.ne)?;
     let mut nodes = Vec::new();
     for at in 0..window {
         let seen = part(&x, out.ne, [at, 0, 0, 0])?;
@@ -201,7 +207,7 @@ fn solve_tri(out: &Tensor) -> Result<Vec<Node>, Why> {
         if below == 0 {
             continue;
         }
-        let product = scratch(out, [width, below, n2, n3])?;
+        let product = scratch(out, DType::F32, [width, below, n2, n3])?;
         let column = part(&a, [below, 1, n2, n3], [row, row + 1, 0, 0])?;
         let column = Tensor {
             nb: [a.nb[1], a.nb[1], a.nb[2], a.nb[3]],

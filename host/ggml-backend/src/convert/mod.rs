@@ -222,9 +222,9 @@ impl Node {
 /// Where scratch tensors are said to lie: at no address that memory has.
 const SCRATCH: usize = 1;
 
-/// A dense tensor of a type of which all else is the graph's to decide. An op has one at most.
-fn scratch(like: &Tensor, ne: [i64; 4]) -> Result<Tensor, Why> {
-    let bytes = usize::try_from(shape(like, false)?.dtype.block_bytes()).map_err(|_| "has blocks without end")?;
+/// A dense tensor of numbers whose place is the graph's to decide, called as the op is. An op has one at most.
+fn scratch(op: &Tensor, dtype: DType, ne: [i64; 4]) -> Result<Tensor, Why> {
+    let bytes = usize::try_from(dtype.block_bytes()).map_err(|_| "has blocks without end")?;
     let mut nb = [bytes; 4];
     for dim in 1..4 {
         let n = usize::try_from(ne[dim - 1]).ok();
@@ -234,11 +234,12 @@ fn scratch(like: &Tensor, ne: [i64; 4]) -> Result<Tensor, Why> {
     Ok(Tensor {
         ne,
         nb,
+        dtype: dtype.number(),
         op: abi::Op::None as u32,
         buffer: std::ptr::null_mut(),
         view_src: std::ptr::null_mut(),
         data: std::ptr::without_provenance_mut(SCRATCH),
-        ..*like
+        ..*op
     })
 }
 
