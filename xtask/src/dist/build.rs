@@ -87,9 +87,11 @@ fn has_package(workspace: &Workspace, name: &str) -> Result<bool> {
     Ok(workspace.packages("")?.iter().any(|package| package["name"] == name))
 }
 
+/// Runs cargo and gives what it has built; its progress, and what it waits for, goes to standard error.
 fn run(workspace: &Workspace, target: Target, tools: &Tools, what: &[&str], deadline: Instant) -> Result<Vec<Product>> {
     let mut command = cargo(workspace, target, tools)?;
     command.args(what);
+    eprintln!("building {} for {}", what.join(" "), target.triple());
     let mut products = Vec::new();
     let status = process::run_lines(&mut command, deadline, |line| match serde_json::from_str(line) {
         Ok(message) => products.extend(product(&message)),
@@ -108,7 +110,6 @@ fn cargo(workspace: &Workspace, target: Target, tools: &Tools) -> Result<Command
             "build",
             "--release",
             "--locked",
-            "--quiet",
             "--message-format=json-render-diagnostics",
         ])
         .args(["--target", target.triple(), "--target-dir"])
