@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use hexloom::transport::{HwInfo, TransportError};
-use hexloom_abi::control::{ControlReply, ControlRequest, Method};
+use hexloom_abi::control::{ControlReply, ControlRequest, CountedEvents, Method};
 use hexloom_abi::{StartRequest, Status};
 
 use super::FastRpcConnection;
@@ -48,6 +48,10 @@ pub(super) fn forget(connection: &FastRpcConnection, fd: u32) -> Result<(), Tran
         ..ControlRequest::new(Method::FORGET)
     };
     gone_is_done(call(connection, request).map(drop))
+}
+
+pub(super) fn count(connection: &FastRpcConnection, events: &CountedEvents) -> Result<(), TransportError> {
+    call(connection, ControlRequest::new(Method::COUNT).with_events(events)).map(drop)
 }
 
 /// Stops what runs before the close: it still has the queue and the mappings in use. A process that is taken for dead may

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use hexloom::transport::{BlockRef, Connection, HwInfo, MapKind, SharedMemory, TransportError, aee};
 use hexloom_abi::StartRequest;
+use hexloom_abi::control::CountedEvents;
 
 use crate::FastRpcOptions;
 use crate::driver::Driver;
@@ -133,6 +134,10 @@ impl Connection for FastRpcConnection {
 
     fn forget(&self, fd: u32) -> Result<(), TransportError> {
         control::forget(self, fd)
+    }
+
+    fn count(&self, events: &CountedEvents) -> Result<(), TransportError> {
+        control::count(self, events)
     }
 
     fn write(&self, message: &[u8], block: BlockRef, timeout: Duration) -> Result<(), TransportError> {
