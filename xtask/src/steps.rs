@@ -149,6 +149,15 @@ impl Outcome {
         }
     }
 
+    /// Takes in what another part found.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.failures.extend(other.failures);
+        self.skips.extend(other.skips);
+    }
+
     /// One failed check with everything that it found, or a passed one if that is nothing.
     pub(crate) fn from_findings(failures: Vec<String>) -> Self {
         if failures.is_empty() {
