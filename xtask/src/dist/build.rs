@@ -110,13 +110,10 @@ fn cargo(workspace: &Workspace, target: Target, tools: &Tools, what: &[&str]) ->
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     if let Some(rustc) = &tools.rustc {
-        let parts = match what.first() {
-            Some(&"test") => "build-std=std,panic_unwind,test",
-            _ => "build-std=std,panic_unwind",
-        };
-        // Building the standard library is unstable; its source and the compiler are one package.
+        // Building the standard library is unstable; its source and the compiler are one package. What is built depends on
+        // the whole list, so that programs take the test runner's part, too.
         command
-            .args(["-Z", parts])
+            .args(["-Z", "build-std=std,panic_unwind,test"])
             .env("RUSTC", rustc)
             .env("RUSTC_BOOTSTRAP", "1");
     }
