@@ -20,6 +20,7 @@ mod table_rows;
 mod written;
 
 use heapless::HistoryBuf;
+use hexloom_abi::control::CountedEvents;
 use hexloom_abi::message::{NO_OP, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::profile::{TRACE_CACHE, TRACE_MAP};
 use hexloom_abi::view::ParseError;
@@ -195,6 +196,11 @@ impl<'a, P: Platform> Session<'a, P> {
     /// Takes the mappings of an fd back, on the host's `munmap` call.
     pub fn forget(&mut self, fd: u32) {
         self.mappings.forget(self.pool.platform(), fd);
+    }
+
+    /// Lets the performance counters count events for the profiles of batches.
+    pub fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        self.pool.platform().count(events)
     }
 
     /// Live mappings.

@@ -6,10 +6,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hexloom::transport::{TransportError, aee};
-use hexloom_abi::{BatchReply, StartRequest};
+use hexloom_abi::control::CountedEvents;
+use hexloom_abi::{BatchReply, StartRequest, Status};
 use hexloom_dsp::interp::{BlockRef, Packet};
 use hexloom_dsp::pool::{Fork, Pool};
-use hexloom_dsp::{Session, SessionLimits, Span};
+use hexloom_dsp::{Platform as _, Session, SessionLimits, Span};
 use zerocopy::IntoBytes;
 
 use crate::calls::CallName;
@@ -90,6 +91,12 @@ impl Dsp {
                 Err(error)
             }
         }
+    }
+
+    /// Lets the performance counters count.
+    pub(crate) fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        events.check()?;
+        self.pool.platform().count(events)
     }
 
     /// Waits for all threads.
