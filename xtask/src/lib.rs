@@ -17,6 +17,7 @@ mod dist;
 mod examples;
 mod firmware;
 mod fuzz;
+mod gemma;
 mod generated;
 mod model;
 mod peer;
@@ -89,6 +90,8 @@ enum Word {
     Fuzz(fuzz::Args),
     /// Run ggml's operator test and llama.cpp on libggml-hexloom.so.
     PeerTest(peer_test::Args),
+    /// Compare Gemma 3 270M with what exact arithmetic makes of the same texts.
+    Gemma,
     /// Measure tokens per second, on request beside llama.cpp.
     Bench(bench::Args),
 }
@@ -115,6 +118,7 @@ pub fn main() -> ExitCode {
         Word::Bindgen(args) => bindgen::run(&args),
         Word::Fuzz(args) => fuzz::run(&args),
         Word::PeerTest(args) => peer_test::run(&args),
+        Word::Gemma => steps::run("gemma", steps::DEADLINE_S),
         Word::Bench(args) => bench::run(&args),
     };
     match done {

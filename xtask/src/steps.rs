@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::workspace::Workspace;
-use crate::{aarch64, bindgen, checks, codegen, examples, firmware, generated, model, peer_test, suite, tidy};
+use crate::{aarch64, bindgen, checks, codegen, examples, firmware, gemma, generated, model, peer_test, suite, tidy};
 
 /// Hard limit for a whole run, in seconds: twice what it should take, for machines that are busy.
 pub(crate) const DEADLINE_S: u64 = 75 * 60;
@@ -113,12 +113,20 @@ pub(crate) const STEPS: &[Step] = &[
 ];
 
 /// Steps that run on request only: they take longer than `ci` has.
-const ON_REQUEST: &[Step] = &[Step {
-    word: "aarch64",
-    budget_s: 1500,
-    what: "programs for 64-bit ARM under emulation: logits bit for bit, and a phone's whole way",
-    run: aarch64::step,
-}];
+const ON_REQUEST: &[Step] = &[
+    Step {
+        word: "aarch64",
+        budget_s: 1500,
+        what: "programs for 64-bit ARM under emulation: logits bit for bit, and a phone's whole way",
+        run: aarch64::step,
+    },
+    Step {
+        word: "gemma",
+        budget_s: 300,
+        what: "Gemma 3 270M is near exact arithmetic",
+        run: gemma::step,
+    },
+];
 
 /// What a step may look at.
 pub(crate) struct Context {

@@ -73,8 +73,8 @@ fn tensors_that_are_not_what_they_should_be() {
     );
     change_refused(|tiny| tiny.tensor(last).ne[1] = 4096, &[last, "outside the file"]);
     change_refused(
-        |tiny| tiny.tensor(last).code = Some(12),
-        &[last, "Q4_K", "supported", "Q4_0"],
+        |tiny| tiny.tensor(last).code = Some(19),
+        &[last, "IQ1_S", "supported", "Q4_0"],
     );
     change_refused(|tiny| tiny.tensor(last).code = Some(77), &[last, "77", "supported"]);
     change_refused(

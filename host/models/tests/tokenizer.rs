@@ -230,8 +230,8 @@ fn tokenizers_that_cannot_be_are_refused() {
     let bare = || Writer::new().str("tokenizer.ggml.model", "gpt2");
     refused(Writer::new(), &["tokenizer.ggml.model is missing"]);
     refused(
-        Writer::new().str("tokenizer.ggml.model", "llama"),
-        &["\"llama\"", "supported: gpt2"],
+        Writer::new().str("tokenizer.ggml.model", "t5"),
+        &["\"t5\"", "supported: gpt2, llama"],
     );
     refused(
         tokenizer_file("poro-chat"),

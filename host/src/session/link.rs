@@ -100,17 +100,13 @@ impl Link {
             scratch_bytes_max: options.scratch_bytes_max,
             ..StartRequest::new(at.session)
         };
-<<<<<<< HEAD
         connection.start(&start).map_err(|source| match source {
             TransportError::Refused(Status::Unsupported) if options.reference => OpenError::NoReference {
                 transport: transport.name().to_owned(),
             },
             source => step("starting the DSP side")(source),
         })?;
-=======
-        connection.start(&start).map_err(step("starting the DSP side"))?;
         count(&*connection, options);
->>>>>>> device
         started.keep();
         Ok(Self {
             at,

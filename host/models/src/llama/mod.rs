@@ -14,6 +14,7 @@ mod pending;
 mod roles;
 mod split;
 mod step;
+mod stored;
 mod weights;
 
 pub use config::{LlamaConfig, LocalConfig};

@@ -10,6 +10,7 @@ use hexloom::plan::buffers::TensorNeed;
 use hexloom::{DType, MapError, repack};
 
 use super::roles::{Cut, Piece, Role};
+use super::stored::{convert, stored};
 use super::weights::{Model, Progress, Weight};
 use crate::ModelError;
 use crate::gguf::{Gguf, TensorSource, TensorType};
@@ -101,7 +102,7 @@ pub(super) fn write_all(
 
 impl<'a> Pending<'a> {
     fn new(gguf: &Gguf, source: TensorSource<'a>, role: &Role) -> Result<Self, ModelError> {
-        let dtype = source.ty().dtype();
+        let dtype = stored(source.ty());
         let mut ne = [1; 4];
         ne.iter_mut().zip(&role.ne).for_each(|(to, from)| *to = *from);
         match &role.piece.cut {
@@ -118,13 +119,14 @@ impl<'a> Pending<'a> {
                 .row_bytes(ne[0].into())
                 .and_then(|row| row.checked_mul(ne[1..].iter().copied().map(u64::from).product())),
         };
+        let bytes = bytes.filter(|_| role.piece.cut.is_between_blocks(source.ty()));
         let bytes = bytes.ok_or_else(|| ModelError::BadValue {
             path: gguf.path().to_owned(),
             key: format!("shape of {}", source.name()),
             value: format!("{ne:?}"),
             allowed: format!(
                 "rows of whole blocks of {} elements and below 4 GiB in all",
-                dtype.block_elems()
+                source.ty().block_elems()
             ),
         })?;
         Ok(Self {
@@ -150,7 +152,7 @@ impl<'a> Pending<'a> {
     fn write_unit(&self, unit: usize, weight: &Weight, group: &mut Vec<u8>) -> Result<u64, MapError> {
         let first = unit * TILE_ROWS as usize;
         let n_rows = (self.ne[1] as usize - first).min(TILE_ROWS as usize);
-        let rows = self.rows(first..first + n_rows);
+        let rows = convert(self.source.ty(), self.rows(first..first + n_rows));
         let Some(layout) = TileLayout::new(self.dtype, self.ne[0]) else {
             let row_bytes = rows.len() as u64 / n_rows as u64;
             weight.buffer.write(weight.offset + first as u64 * row_bytes, &rows)?;
@@ -167,7 +169,7 @@ impl<'a> Pending<'a> {
     fn rows(&self, rows: Range<usize>) -> std::borrow::Cow<'a, [u8]> {
         let bytes = self.source.bytes();
         let [file_columns, ..] = self.source.ne();
-        let of = |columns: u64| self.dtype.row_bytes(columns).unwrap_or(0) as usize;
+        let of = |columns: u64| self.source.ty().dtype().row_bytes(columns).unwrap_or(0) as usize;
         let row_bytes = of(file_columns);
         let whole = |rows: Range<usize>| &bytes[rows.start * row_bytes..rows.end * row_bytes];
         match &self.piece.cut {

@@ -2,6 +2,7 @@
 
 use super::LlamaConfig;
 use super::split::{Share, Split};
+use crate::gguf::TensorType;
 
 /// What a tensor must be for its role: name, shape, whether it may be quantised.
 pub(super) struct Role {
@@ -30,6 +31,18 @@ pub(super) enum Cut {
     Rows(std::ops::Range<u32>),
     /// Summands first to last.
     Columns(std::ops::Range<u32>),
+}
+
+impl Cut {
+    /// Whether no block of a row is cut apart.
+    pub(super) fn is_between_blocks(&self, ty: TensorType) -> bool {
+        match self {
+            Self::Whole | Self::Rows(_) => true,
+            Self::Columns(columns) => [columns.start, columns.end]
+                .iter()
+                .all(|&column| u64::from(column).is_multiple_of(ty.block_elems())),
+        }
+    }
 }
 
 /// Every tensor piece of the model, in the order in which a token uses them.

@@ -10,17 +10,25 @@ use hexloom_models::gguf::{TensorType, Writer};
 
 /// The real model's path, or `None` with a loud reason: `HEXLOOM_MODEL`, otherwise the repository's cache folder.
 pub(crate) fn model(test: &str) -> Option<PathBuf> {
-    const NAME: &str = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    const FETCH: &str = "set HEXLOOM_MODEL, or run `cargo xtask demo` once";
+    match std::env::var_os("HEXLOOM_MODEL") {
+        Some(path) => there(test, path.into(), FETCH),
+        None => cached_model(test, "SmolLM2-135M-Instruct.Q4_1.gguf", FETCH),
+    }
+}
+
+/// A model of the cache folder, or `None` with a loud reason.
+pub(crate) fn cached_model(test: &str, file: &str, fetch: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("HEXLOOM_CACHE").map(PathBuf::from);
     let cache = cache.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache").into());
-    let path = std::env::var_os("HEXLOOM_MODEL").map_or_else(|| cache.join(NAME), PathBuf::from);
+    there(test, cache.join("models").join(file), fetch)
+}
+
+fn there(test: &str, path: PathBuf, fetch: &str) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    eprintln!(
-        "SKIPPED {test}: no model at {} (set HEXLOOM_MODEL, or run `cargo xtask demo` once)",
-        path.display()
-    );
+    eprintln!("SKIPPED {test}: no model at {} ({fetch})", path.display());
     None
 }
 

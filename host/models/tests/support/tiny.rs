@@ -1,4 +1,5 @@
-//! A Llama of one layer that really runs, a few hundred kilobytes: end-to-end tests, and files wrong in one place.
+//! A Llama or Gemma of one layer that really runs, a few hundred kilobytes: end-to-end tests, and files wrong in one
+//! place.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -13,6 +14,10 @@ const CONTROL: [&str; 2] = ["<s>", "</s>"];
 /// The model in parts that a test can change.
 pub(crate) struct Tiny {
     pub(crate) architecture: String,
+    /// What the keys of its sizes begin with.
+    family: &'static str,
+    /// Positions that its layer sees, if not all.
+    window: Option<u32>,
     pub(crate) tensors: Vec<Tensor>,
 }
 
@@ -55,8 +60,28 @@ impl Tiny {
         }
         Self {
             architecture: "llama".to_owned(),
+            family: "llama",
+            window: None,
             tensors,
         }
+    }
+
+    /// The same with what Gemma 3 has beside it; its only layer looks back over `window` positions.
+    pub(crate) fn gemma(window: u32) -> Self {
+        let mut tiny = Self::new();
+        tiny.architecture = "gemma3".to_owned();
+        (tiny.family, tiny.window) = ("gemma3", Some(window));
+        for (norm, width) in [
+            ("attn_q_norm", N_KV),
+            ("attn_k_norm", N_KV),
+            ("post_attention_norm", N_EMBD),
+            ("post_ffw_norm", N_EMBD),
+        ] {
+            let name = format!("blk.0.{norm}.weight");
+            tiny.tensors
+                .push(float(&name, &[width], &mut |idx| 0.5 + idx as f32 / 128.0));
+        }
+        tiny
     }
 
     pub(crate) fn tensor(&mut self, name: &str) -> &mut Tensor {
@@ -65,15 +90,16 @@ impl Tiny {
 
     /// The file. It ends with the last tensor's last byte.
     pub(crate) fn file(&self) -> Vec<u8> {
+        let key = |name: &str| format!("{}.{name}", self.family);
         let mut file = Writer::new()
             .str("general.architecture", &self.architecture)
-            .u32("llama.block_count", 1)
-            .u32("llama.context_length", N_CTX_TRAIN)
-            .u32("llama.embedding_length", N_EMBD as u32)
-            .u32("llama.feed_forward_length", N_FF as u32)
-            .u32("llama.attention.head_count", 2)
-            .u32("llama.attention.head_count_kv", 1)
-            .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+            .u32(&key("block_count"), 1)
+            .u32(&key("context_length"), N_CTX_TRAIN)
+            .u32(&key("embedding_length"), N_EMBD as u32)
+            .u32(&key("feed_forward_length"), N_FF as u32)
+            .u32(&key("attention.head_count"), 2)
+            .u32(&key("attention.head_count_kv"), 1)
+            .f32(&key("attention.layer_norm_rms_epsilon"), 1e-5)
             .str("tokenizer.ggml.model", "gpt2")
             .str("tokenizer.ggml.pre", "gpt-2")
             .strs("tokenizer.ggml.tokens", &tokens())
@@ -86,6 +112,9 @@ impl Tiny {
                 "tokenizer.chat_template",
                 "{% for message in messages %}[{{ message.role }}] {{ message.content }}{% endfor %}",
             );
+        if let Some(window) = self.window {
+            file = file.u32(&key("attention.sliding_window"), window);
+        }
         for tensor in &self.tensors {
             file = match (tensor.code, tensor.offset) {
                 (None, None) => file.tensor(&tensor.name, tensor.ty, &tensor.ne, &tensor.bytes),

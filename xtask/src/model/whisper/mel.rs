@@ -21,7 +21,7 @@ pub(super) fn filters(n_mels: usize) -> Vec<[f32; N_BINS]> {
     let corners: Vec<f64> = (0..n_mels + 2)
         .map(|idx| hz_of_mel(top * idx as f64 / (n_mels + 1) as f64))
         .collect();
-    corners.windows(3).map(|corners| filter(corners)).collect()
+    corners.windows(3).map(filter).collect()
 }
 
 fn filter(corners: &[f64]) -> [f32; N_BINS] {
