@@ -1,9 +1,9 @@
 //! Control messages on their way in: checked here, acted on by a [`Control`].
 //!
 //! Libraries that FastRPC opens take each message as one call ([`crate::rpc`]). Making buffers known is FastRPC's own work
-//! there, and batches have the packet queue, so that four methods are left.
+//! there, and batches have the packet queue, so that five methods are left.
 
-use hexloom_abi::control::{ControlReply, ControlRequest, Method};
+use hexloom_abi::control::{ControlReply, ControlRequest, CountedEvents, Method};
 use hexloom_abi::{StartRequest, Status};
 use zerocopy::FromBytes;
 
@@ -17,6 +17,8 @@ pub trait Control {
     fn stop(&self) -> Result<(), Status>;
     /// Drops the mappings of an fd.
     fn forget(&self, fd: u32) -> Result<(), Status>;
+    /// Lets the performance counters count; the events have been checked.
+    fn count(&self, events: &CountedEvents) -> Result<(), Status>;
 }
 
 /// Answers a message, whatever it holds.
@@ -33,6 +35,7 @@ pub fn answer(control: &impl Control, message: &[u8]) -> ControlReply {
         Method::START => start(control, &request),
         Method::STOP => control.stop(),
         Method::FORGET => control.forget(request.fd),
+        Method::COUNT => events(&request).and_then(|events| control.count(&events)),
         _ => Err(Status::Unsupported),
     };
     ControlReply::new(result.err().unwrap_or(Status::Ok))
@@ -44,6 +47,12 @@ fn start(control: &impl Control, request: &ControlRequest) -> Result<(), Status>
     control.start(&start)
 }
 
+/// The events of a message, checked.
+pub fn events(request: &ControlRequest) -> Result<CountedEvents, Status> {
+    let events = CountedEvents::read_from_bytes(request.message()).map_err(|_| Status::Truncated)?;
+    events.check().map(|()| events)
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -53,10 +62,10 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Counted(Cell<[u32; 4]>);
+    struct Counted(Cell<[u32; 5]>);
 
     impl Counted {
-        fn count(&self, idx: usize) -> Result<(), Status> {
+        fn note(&self, idx: usize) -> Result<(), Status> {
             let mut counts = self.0.get();
             counts[idx] += 1;
             self.0.set(counts);
@@ -66,20 +75,24 @@ mod tests {
 
     impl Control for Counted {
         fn hw_info(&self) -> ControlReply {
-            let _ = self.count(0);
+            let _ = self.note(0);
             ControlReply::new(Status::Ok)
         }
         fn start(&self, start: &StartRequest) -> Result<(), Status> {
             assert_eq!(start.session_id, 3);
-            self.count(1)
+            self.note(1)
         }
         fn stop(&self) -> Result<(), Status> {
-            let _ = self.count(2);
+            let _ = self.note(2);
             Err(Status::NotStarted)
         }
         fn forget(&self, fd: u32) -> Result<(), Status> {
             assert_eq!(fd, 9);
-            self.count(3)
+            self.note(3)
+        }
+        fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+            assert_eq!(events.numbers, [1, 2, 3, 4, 5, 6, 7, 0x3ff]);
+            self.note(4)
         }
     }
 
@@ -96,15 +109,20 @@ mod tests {
             fd: 9,
             ..ControlRequest::new(Method::FORGET)
         };
+        let count = ControlRequest::new(Method::COUNT).with_events(&CountedEvents {
+            numbers: [1, 2, 3, 4, 5, 6, 7, 0x3ff],
+        });
         let calls = [
             ControlRequest::new(Method::HW_INFO),
             start,
             ControlRequest::new(Method::STOP),
             forget,
+            count,
         ];
         let statuses = calls.map(|request| status(&control, &request));
-        assert_eq!(statuses, [Status::Ok, Status::Ok, Status::NotStarted, Status::Ok]);
-        assert_eq!(control.0.get(), [1; 4]);
+        let wanted = [Status::Ok, Status::Ok, Status::NotStarted, Status::Ok, Status::Ok];
+        assert_eq!(statuses, wanted);
+        assert_eq!(control.0.get(), [1; 5]);
     }
 
     #[test]
@@ -119,7 +137,12 @@ mod tests {
                 "{len}"
             );
         }
+        let mut events = CountedEvents::default();
+        events.numbers[7] = 0x400;
+        let too_large = ControlRequest::new(Method::COUNT).with_events(&events);
         for (wanted, request) in [
+            (Status::Truncated, ControlRequest::new(Method::COUNT)),
+            (Status::Invalid, too_large),
             (Status::BadMagic, ControlRequest { magic: 1, ..good }),
             (Status::BadVersion, ControlRequest { version: 99, ..good }),
             (Status::BadFlags, ControlRequest { flags: 1, ..good }),
@@ -134,6 +157,6 @@ mod tests {
         start.magic = 0;
         let start = ControlRequest::new(Method::START).with_start(&start);
         assert_eq!(status(&control, &start), Status::BadMagic);
-        assert_eq!(control.0.get(), [0; 4]);
+        assert_eq!(control.0.get(), [0; 5]);
     }
 }

@@ -1,5 +1,7 @@
 //! What the DSP half needs of the machine it runs on, as one trait: the device, the emulator and the PC implement it.
 
+use hexloom_abi::control::CountedEvents;
+use hexloom_abi::limits::PMU_COUNTERS;
 use hexloom_abi::{BufferDesc, Status};
 
 use crate::dma::Engine;
@@ -120,6 +122,15 @@ pub trait Platform: Sync {
         0
     }
 
+    /// Lets the performance counters count these events from now on, or nothing.
+    fn count(&self, _events: &CountedEvents) -> Result<(), Status> {
+        Err(Status::Unsupported)
+    }
+    /// The performance counters; all 0 while nothing is counted.
+    fn counters(&self) -> [u32; PMU_COUNTERS] {
+        [0; PMU_COUNTERS]
+    }
+
     /// Blocks while `*word == expected`, at most `timeout_us`; may return early.
     fn wait(&self, word: &core::sync::atomic::AtomicU32, expected: u32, timeout_us: u32);
     /// Wakes every thread that waits on `word`.
@@ -145,6 +156,17 @@ pub trait Platform: Sync {
     /// Called before each op with the bytes of scratch, from its start, that the op may use: a test set-up may fill them
     /// with junk. Does nothing by default.
     fn disturb_scratch(&self, _bytes: usize) {}
+}
+
+/// The words that tell a performance monitor what to count: two high bits of each event, then the eight low bits of
+/// counters 0 to 3, then those of counters 4 to 7.
+pub fn event_registers(events: &CountedEvents) -> [u32; 3] {
+    let (mut high, mut low) = (0, 0);
+    for (idx, number) in events.numbers.into_iter().enumerate() {
+        high |= (u32::from(number) >> 8 & 3) << (2 * idx);
+        low |= (u64::from(number) & 0xff) << (8 * idx);
+    }
+    [high, low as u32, (low >> 32) as u32]
 }
 
 impl<P: Platform> Platform for &P {
@@ -184,6 +206,12 @@ impl<P: Platform> Platform for &P {
     fn packets(&self) -> u32 {
         (**self).packets()
     }
+    fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        (**self).count(events)
+    }
+    fn counters(&self) -> [u32; PMU_COUNTERS] {
+        (**self).counters()
+    }
     fn wait(&self, word: &core::sync::atomic::AtomicU32, expected: u32, timeout_us: u32) {
         (**self).wait(word, expected, timeout_us);
     }
@@ -201,5 +229,18 @@ impl<P: Platform> Platform for &P {
     }
     fn disturb_scratch(&self, bytes: usize) {
         (**self).disturb_scratch(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_go_to_three_registers() {
+        let numbers = [0x3ff, 0x101, 0x002, 0x280, 0, 0x1aa, 0x0bb, 0x2cc];
+        let events = CountedEvents { numbers };
+        let high = 3 | 1 << 2 | 2 << 6 | 1 << 10 | 2 << 14;
+        assert_eq!(event_registers(&events), [high, 0x8002_01ff, 0xccbb_aa00]);
     }
 }

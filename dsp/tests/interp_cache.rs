@@ -203,7 +203,7 @@ fn with_host(body: impl FnOnce(&mut Host<'_>)) {
     let mut scratch = vec![Line([0; LINE]); 64];
     // SAFETY: the scratch memory outlives the session, which `body` uses and this function ends; bytes need no alignment.
     let scratch = unsafe { Span::new(scratch.as_mut_ptr().cast::<u8>(), 64 * LINE) };
-    let limits = SessionLimits::new(&start, KernelSet::Plain);
+    let limits = SessionLimits::new(&start, KernelSet::Plain).unwrap();
     let session = Session::new(&pool, limits, descriptors.as_mut_bytes(), scratch);
     body(&mut Host {
         pool: &pool,

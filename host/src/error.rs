@@ -44,6 +44,15 @@ pub enum OpenError {
         /// Its architecture.
         arch: u32,
     },
+    /// The plain reference kernels were asked for where they are not.
+    #[error(
+        "{transport} has no plain reference kernels, they are left out of the DSP's library: open the session without \
+         `reference`, or on the simulator"
+    )]
+    NoReference {
+        /// The transport's name.
+        transport: String,
+    },
     /// The cores of a group differ, so that they would not compute the same.
     #[error("core {} differs from core {} in architecture, threads or scratch memory: they cannot form a group", at.core, lead.core)]
     UnlikeCores {

@@ -1,4 +1,4 @@
-//! Traces of runs on the simulator: what is in them, what has no room, and when there is none.
+//! Traces and counters of runs on the simulator: what is in them, what has no room, and when there is none.
 
 mod session_support;
 
@@ -87,4 +87,27 @@ fn no_trace_without_room_for_one() {
         ),
         "{error}"
     );
+}
+
+/// The simulator's counter of event N goes on by N from one look to the next, so that each op is said to take N.
+#[test]
+fn counters_count_the_events_of_the_session() {
+    let events = [3, 0, 0x3ff, 1, 0, 0, 0, 2];
+    for (counters, wanted) in [(events, events.map(u32::from)), ([0; 8], [0; 8])] {
+        let session = open(SessionOptions { counters, ..options() });
+        let mut chain = Chain::new(&session, 6);
+        chain.prepared.set_profile(true);
+        chain.check(1.0);
+        assert!(chain.prepared.costs().iter().all(|cost| cost.pmu == wanted));
+        // A session that is opened again counts again.
+        session.reopen().unwrap();
+        chain.check(1.0);
+        assert!(chain.prepared.costs().iter().all(|cost| cost.pmu == wanted));
+    }
+    let options = SessionOptions {
+        counters: [0x400; 8],
+        ..options()
+    };
+    let error = Session::open(std::sync::Arc::new(SimTransport::default()), options).unwrap_err();
+    assert!(error.to_string().contains("counters"), "{error}");
 }

@@ -219,6 +219,8 @@ codes! {
         Cos = 150, "COS";
         /// x above 0, s x elsewhere.
         LeakyRelu = 151, "LEAKY_RELU";
+        /// s, whatever x is.
+        Fill = 152, "FILL";
         /// Rows of the parts of an image that a window meets, ready to be multiplied.
         Im2col = 160, "IM2COL";
         /// Convolution of an image with many windows.
@@ -239,6 +241,8 @@ codes! {
         L2Norm = 168, "L2_NORM";
         /// Sums of the elements of a row up to each.
         Cumsum = 169, "CUMSUM";
+        /// Indices of a row's elements in their order, as many as the result has; equal ones in the order they lie in.
+        Argsort = 170, "ARGSORT";
     }
 }
 

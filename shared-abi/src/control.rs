@@ -7,7 +7,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::code::{Status, StatusCode};
-use crate::limits::{MAGIC, VERSION};
+use crate::limits::{MAGIC, PMU_COUNTERS, VERSION};
 use crate::message::{BatchRequest, StartRequest};
 
 /// Which method is called.
@@ -30,6 +30,34 @@ impl Method {
     pub const FORGET: Self = Self(6);
     /// Run a batch: `batch` with its block at (`fd`, `offset`, `bytes`).
     pub const BATCH: Self = Self(7);
+    /// Let the performance counters count `events` until the session stops; needs a started session.
+    pub const COUNT: Self = Self(8);
+}
+
+/// What the performance counters of a DSP count: 16 bytes. Profiled batches carry the counters in [`crate::OpProfile`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CountedEvents {
+    /// An event of the architecture's list for each counter, at most [`CountedEvents::MAX`]; 0 = nothing.
+    pub numbers: [u16; PMU_COUNTERS],
+}
+
+impl CountedEvents {
+    /// The largest number that a counter can be told.
+    pub const MAX: u16 = 0x3ff;
+
+    /// Whether no counter counts anything, so that counting ends.
+    pub fn is_off(&self) -> bool {
+        self.numbers == [0; PMU_COUNTERS]
+    }
+
+    /// Checks the numbers.
+    pub fn check(&self) -> Result<(), Status> {
+        match self.numbers.iter().all(|&number| number <= Self::MAX) {
+            true => Ok(()),
+            false => Err(Status::Invalid),
+        }
+    }
 }
 
 /// One call: 256 bytes.
@@ -54,7 +82,7 @@ pub struct ControlRequest {
     pub message_bytes: u32,
     /// Zero.
     pub reserved: [u32; 7],
-    /// [`StartRequest`] or [`BatchRequest`], at its start.
+    /// [`StartRequest`], [`BatchRequest`] or [`CountedEvents`], at its start.
     pub message: [u8; 192],
 }
 
@@ -104,6 +132,12 @@ impl ControlRequest {
     /// Puts a start message in.
     pub fn with_start(mut self, start: &StartRequest) -> Self {
         self.set_message(start.as_bytes());
+        self
+    }
+
+    /// Puts events to count in.
+    pub fn with_events(mut self, events: &CountedEvents) -> Self {
+        self.set_message(events.as_bytes());
         self
     }
 
@@ -161,6 +195,7 @@ impl ControlReply {
 }
 
 const _: () = assert!(size_of::<BatchRequest>() <= 192 && size_of::<StartRequest>() <= 192);
+crate::layout::assert_layout!(CountedEvents, 16, 2, { numbers: 0 });
 crate::layout::assert_layout!(ControlRequest, 256, 8, {
     magic: 0, version: 4, flags: 6, method: 8, fd: 12, offset: 16, bytes: 24, message_bytes: 32, reserved: 36, message: 64,
 });

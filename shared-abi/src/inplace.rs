@@ -12,7 +12,9 @@ pub const fn can_inplace(op: Opcode, operand: usize) -> bool {
         Opcode::Add | Opcode::Sub | Opcode::Mul | Opcode::Div => operand < 2,
         Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => operand < 2,
         _ if op.is_function() => operand == 0,
-        Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm | Opcode::Rope | Opcode::SoftMax => operand == 0,
+        Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm | Opcode::Rope | Opcode::SoftMax | Opcode::Cumsum => {
+            operand == 0
+        }
         Opcode::MulMatAdd => operand == 2,
         _ => false,
     }

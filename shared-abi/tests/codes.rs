@@ -61,6 +61,7 @@ fn opcode(code: Opcode) -> u32 {
         Opcode::Sin => 149,
         Opcode::Cos => 150,
         Opcode::LeakyRelu => 151,
+        Opcode::Fill => 152,
         Opcode::Im2col => 160,
         Opcode::Conv => 161,
         Opcode::Pool => 162,
@@ -71,6 +72,7 @@ fn opcode(code: Opcode) -> u32 {
         Opcode::Mean => 167,
         Opcode::L2Norm => 168,
         Opcode::Cumsum => 169,
+        Opcode::Argsort => 170,
     }
 }
 
@@ -132,7 +134,7 @@ fn opcodes() {
         assert_eq!(code.number(), opcode(code), "{code}");
         assert_eq!(Opcode::try_from(OpCode(opcode(code))), Ok(code));
     }
-    assert_eq!(Opcode::ALL.len(), 67);
+    assert_eq!(Opcode::ALL.len(), 69);
     unknown(Opcode::ALL.iter().map(|code| code.number()), |n| {
         Opcode::try_from(OpCode(n)).err()
     });

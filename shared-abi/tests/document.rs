@@ -206,7 +206,8 @@ fn signature(op: Opcode) -> Signature {
             RESULTS,
             "0 to 4: `AllreduceParams`",
         ),
-        Opcode::LeakyRelu => of(X, OUT, "0: s f32"),
+        Opcode::LeakyRelu | Opcode::Fill => of(X, OUT, "0: s f32"),
+        Opcode::Argsort => of(X, &["indices"], "0: 1 from the largest down"),
         Opcode::Xielu => of(X, OUT, "f32: 0 n, 1 p, 2 b, 3 eps"),
         Opcode::Im2col => of(&["image"], &["rows"], WINDOW),
         Opcode::Conv => of(&["windows", "image"], OUT, WINDOW),
@@ -255,7 +256,7 @@ fn sample(opcode: Opcode) -> Option<Op> {
             )
         }
         Opcode::GetRows | Opcode::SetRows => (vec![row(), dense(I32, [1, 1, 1, 1])], row()),
-        Opcode::Argmax => (vec![row()], dense(I32, [1, 1, 1, 1])),
+        Opcode::Argmax | Opcode::Argsort => (vec![row()], dense(I32, [1, 1, 1, 1])),
         Opcode::Fence => (vec![slot()], None),
         Opcode::MdevGroup => (vec![slot()], None),
         Opcode::Allreduce => (vec![row(), slot()], row()),

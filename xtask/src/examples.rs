@@ -23,7 +23,7 @@ enum Run {
     Plain,
     /// To its end, with the path of the test model.
     WithModel,
-    /// Not here: it measures or repeats what the tests do, and is built by clippy only.
+    /// Not here: it measures, repeats what the tests do or serves another command, and is built by clippy only.
     OnRequest,
 }
 
@@ -52,6 +52,11 @@ pub(crate) const EXAMPLES: &[Example] = &[
     Example {
         package: "hexloom-dsp",
         name: "matmul_speed",
+        run: Run::OnRequest,
+    },
+    Example {
+        package: "hexloom-emu",
+        name: "device_log",
         run: Run::OnRequest,
     },
     Example {

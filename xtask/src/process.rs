@@ -1,7 +1,7 @@
-//! Running other programs: with a deadline, with their output read line by line, or to the end.
+//! Running other programs: with their output read line by line, to the end, or left alone. None waits for ever.
 //!
-//! A program with a deadline gets a process group of its own, so that what it started ends with
-//! it: on the deadline, on Ctrl-C and on SIGTERM.
+//! A program gets a process group of its own, so that what it started ends with it: on the deadline, on Ctrl-C and on
+//! SIGTERM.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -14,6 +14,8 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 const POLL: Duration = Duration::from_millis(50);
+/// Longest time of a program that only tells something: one that takes longer waits for somebody.
+const ANSWER: Duration = Duration::from_secs(300);
 /// Time between asking a group to end and ending it; nextest takes 10 s to end its tests.
 const GRACE: Duration = Duration::from_secs(15);
 
@@ -35,43 +37,59 @@ pub(crate) fn cargo() -> Command {
 
 /// Whether `program` starts with `--version` and says that all is well.
 pub(crate) fn works(command: &mut Command) -> bool {
-    command
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+    output(command.arg("--version")).is_ok()
 }
 
-/// Standard output of a program that must succeed; its error carries standard error.
+/// Standard output of a program that must succeed, and soon; its error carries standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
+    output_before(command, Instant::now() + ANSWER)
+}
+
+fn output_before(command: &mut Command, deadline: Instant) -> Result<String> {
     let shown = show(command);
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot start `{shown}`"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{shown}` failed ({}):\n{}", output.status, said.trim_end());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut group = Group::spawn(command, &shown)?;
+    // Both are read at once: a program that has filled one pipe waits.
+    let [out, err] = [
+        group
+            .child
+            .stdout
+            .take()
+            .map(|out| Box::new(out) as Box<dyn Read + Send>),
+        group.child.stderr.take().map(|err| Box::new(err) as _),
+    ]
+    .map(read_all);
+    let status = group.wait(&shown, deadline)?;
+    if !status.success() {
+        let said = err.recv_timeout(GRACE).unwrap_or_default();
+        bail!(
+            "`{shown}` failed ({status}):\n{}",
+            String::from_utf8_lossy(&said).trim_end()
+        );
     }
-    String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed no UTF-8"))
+    let out = out.recv_timeout(GRACE);
+    let out =
+        out.with_context(|| format!("`{shown}` has ended, and something that it has started keeps its output"))?;
+    String::from_utf8(out).with_context(|| format!("`{shown}` printed no UTF-8"))
+}
+
+/// Everything that comes, once it has come.
+fn read_all(output: Option<Box<dyn Read + Send>>) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, all) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before an error counts; the program's status says whether that is all.
+        let _ = output.map(|mut output| output.read_to_end(&mut bytes));
+        // Whoever waited may have given up.
+        let _ = sender.send(bytes);
+    });
+    all
 }
 
 /// Runs a program whose output goes where ours goes; it must succeed before the deadline.
 pub(crate) fn run(command: &mut Command, deadline: Instant) -> Result<()> {
     let shown = show(command);
-    let mut group = Group::spawn(command, &shown)?;
-    let status = loop {
-        if let Some(status) = group.child.try_wait()? {
-            break status;
-        }
-        if Instant::now() >= deadline {
-            group.end();
-            bail!("`{shown}` was ended: the deadline has passed");
-        }
-        std::thread::sleep(POLL);
-    };
+    let status = Group::spawn(command, &shown)?.wait(&shown, deadline)?;
     if !status.success() {
         bail!("`{shown}` failed ({status})");
     }
@@ -158,6 +176,22 @@ impl Group {
         Ok(Self { child, pid })
     }
 
+    /// Waits for the program; at the deadline the group ends.
+    fn wait(&mut self, shown: &str, deadline: Instant) -> Result<ExitStatus> {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                self.end();
+                bail!("`{shown}` was ended: the deadline has passed");
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(POLL);
+        }
+    }
+
     /// Asks the whole group to end, and ends it if it does not. A group that is gone is fine.
     fn end(&mut self) {
         let _ = kill_process_group(self.pid, Signal::TERM);
@@ -205,6 +239,16 @@ mod tests {
     fn a_deadline_ends_the_program() {
         let error = run(&mut shell("sleep 1000"), Instant::now()).unwrap_err();
         assert!(error.to_string().contains("deadline"), "{error}");
+        // What it has started has its output open still.
+        let error = output_before(&mut shell("sleep 1000 & wait"), Instant::now()).unwrap_err();
+        assert!(error.to_string().contains("deadline"), "{error}");
+    }
+
+    #[test]
+    fn a_program_may_say_much_on_both_outputs() {
+        let script = "i=0; while [ $i -lt 20000 ]; do echo out$i; echo err$i >&2; i=$((i+1)); done";
+        let text = output(&mut shell(script)).unwrap();
+        assert!(text.len() > 100_000 && text.ends_with("out19999\n"));
     }
 
     #[test]

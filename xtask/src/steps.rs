@@ -116,7 +116,7 @@ pub(crate) const STEPS: &[Step] = &[
 const ON_REQUEST: &[Step] = &[
     Step {
         word: "aarch64",
-        budget_s: 900,
+        budget_s: 1500,
         what: "programs for 64-bit ARM under emulation: logits bit for bit, and a phone's whole way",
         run: aarch64::step,
     },

@@ -53,7 +53,9 @@ impl Wanted {
     fn install(&self, deadline: Instant) -> Result<()> {
         eprintln!("installing {}", self.packages.join(" "));
         let mut apt = Command::new("apt-get");
-        apt.args(["-q", "install", "-y", "--no-install-recommends"])
+        // Another apt-get that is at work is waited for, with an end.
+        apt.args(["-q", "-o", "DPkg::Lock::Timeout=300"])
+            .args(["install", "-y", "--no-install-recommends"])
             .args(self.packages)
             .env("DEBIAN_FRONTEND", "noninteractive");
         // The lists of a bare machine are empty; where they are good, reading them again is a waste.

@@ -1,5 +1,6 @@
 //! The ops of a batch whose buffers are resolved, with the progress line before each and its profile record after.
 
+use hexloom_abi::limits::PMU_COUNTERS;
 use hexloom_abi::message::REQUEST_PROFILE;
 use hexloom_abi::{BatchProgress, BatchRequest, BatchView, BlockLayout, OpProfile, Opcode, Status};
 use zerocopy::IntoBytes;
@@ -51,23 +52,14 @@ impl<P: Platform> Batch<'_, P> {
                 self.block.address + self.layout.progress_offset,
                 size_of::<BatchProgress>() as u64,
             );
-            let before = (
-                self.pool.platform().cycles(),
-                self.pool.platform().nanos(),
-                self.pool.platform().packets(),
-            );
+            let before = self.is_profiled().then(|| Readings::of(self.pool.platform()));
             let result = runner.run(op_idx as usize, written);
-            if self.request.flags & REQUEST_PROFILE != 0 {
+            if let Some(before) = before {
                 let status = result.as_ref().err().map_or(Status::Ok, |failure| failure.status);
                 let profile = OpProfile {
                     opcode: desc.opcode,
                     status: status.into(),
-                    cycles_start: before.0,
-                    cycles: self.pool.platform().cycles().wrapping_sub(before.0),
-                    packets: self.pool.platform().packets().wrapping_sub(before.2),
-                    elapsed_ns: u32::try_from(self.pool.platform().nanos().saturating_sub(before.1))
-                        .unwrap_or(u32::MAX),
-                    pmu: [0; 8],
+                    ..before.cost(self.pool.platform())
                 };
                 let offset = self.layout.profiles_offset + u64::from(op_idx) * size_of::<OpProfile>() as u64;
                 write_block(self.block, offset, &profile);
@@ -83,13 +75,53 @@ impl<P: Platform> Batch<'_, P> {
         // Of a failed batch, too, nothing may be in flight when its mappings go.
         let finished = runner.finish(written, ran.is_err());
         ran.and(finished)?;
-        if self.request.flags & REQUEST_PROFILE != 0 {
+        if self.is_profiled() {
             let bytes = self.layout.traces_offset - self.layout.profiles_offset;
             self.pool
                 .platform()
                 .clean(self.block.address + self.layout.profiles_offset, bytes);
         }
         Ok(())
+    }
+
+    fn is_profiled(&self) -> bool {
+        self.request.flags & REQUEST_PROFILE != 0
+    }
+}
+
+/// What a machine's clocks and counters show before an op.
+struct Readings {
+    cycles: u64,
+    nanos: u64,
+    packets: u32,
+    counters: [u32; PMU_COUNTERS],
+}
+
+impl Readings {
+    fn of(platform: &impl Platform) -> Self {
+        Self {
+            counters: platform.counters(),
+            cycles: platform.cycles(),
+            nanos: platform.nanos(),
+            packets: platform.packets(),
+        }
+    }
+
+    /// What has gone by since; the record's other fields are 0.
+    fn cost(&self, platform: &impl Platform) -> OpProfile {
+        let now = Self::of(platform);
+        let mut pmu = now.counters;
+        for (counter, before) in pmu.iter_mut().zip(self.counters) {
+            *counter = counter.wrapping_sub(before);
+        }
+        OpProfile {
+            cycles_start: self.cycles,
+            cycles: now.cycles.wrapping_sub(self.cycles),
+            packets: now.packets.wrapping_sub(self.packets),
+            elapsed_ns: u32::try_from(now.nanos.saturating_sub(self.nanos)).unwrap_or(u32::MAX),
+            pmu,
+            ..OpProfile::default()
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod table_rows;
 mod written;
 
 use heapless::HistoryBuf;
+use hexloom_abi::control::CountedEvents;
 use hexloom_abi::message::{NO_OP, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::profile::{TRACE_CACHE, TRACE_MAP};
 use hexloom_abi::view::ParseError;
@@ -108,22 +109,23 @@ struct Failure {
 }
 
 impl SessionLimits {
-    /// Limits from a checked start message, with `kernels` unless the message asks for the references.
-    pub fn new(start: &StartRequest, kernels: KernelSet) -> Self {
-        Self {
+    /// Limits from a checked start message, with `kernels` unless the message asks for the references; unsupported where
+    /// those are not.
+    pub fn new(start: &StartRequest, kernels: KernelSet) -> Result<Self, Status> {
+        Ok(Self {
             pinned_fd: start.pinned_fd,
             pinned_bytes: start.pinned_bytes,
             window_bytes: start.window_bytes,
             kernels: match start.flags & START_REFERENCE {
                 0 => kernels,
-                _ => KernelSet::Reference,
+                _ => KernelSet::reference().ok_or(Status::Unsupported)?,
             },
             matrix: match start.flags & (START_NO_MATRIX_UNIT | START_MATRIX_MODEL) {
                 0 => MatrixUse::IfThere,
                 START_MATRIX_MODEL => MatrixUse::OrModel,
                 _ => MatrixUse::Off,
             },
-        }
+        })
     }
 }
 
@@ -194,6 +196,11 @@ impl<'a, P: Platform> Session<'a, P> {
     /// Takes the mappings of an fd back, on the host's `munmap` call.
     pub fn forget(&mut self, fd: u32) {
         self.mappings.forget(self.pool.platform(), fd);
+    }
+
+    /// Lets the performance counters count events for the profiles of batches.
+    pub fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        self.pool.platform().count(events)
     }
 
     /// Live mappings.

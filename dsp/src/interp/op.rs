@@ -194,15 +194,20 @@ impl<'a, P: Platform> OpRunner<'a, P> {
         if srcs | dsts != 0 {
             return stage::run(self, operands, (srcs, dsts), written);
         }
-        let least = self.need(&operands, self.scratch.len())?;
+        let need = self.need(&operands, self.scratch.len())?;
         let dsts = self.before_use(&operands, written);
-        let (scratch, streams) = self.scratch_for(least)?;
+        let (scratch, streams) = self.scratch_for(need.least)?;
         let next = streams.and_then(|_| lookahead::next_product(self, op_idx, scratch.len() as u64, written));
         let streaming = streams.map(|streams| Streaming {
             streams,
             sources: lookahead::constants(self, &operands, written),
             next: next.as_ref().map(|(args, sources)| (args, *sources)),
         });
+        // What asks for none gets none, so that the rule on what an op needs cannot be wrong unnoticed.
+        let scratch = match need.full {
+            0 => scratch.part(0, 0),
+            _ => scratch,
+        };
         self.pool.platform().disturb_scratch(scratch.len());
         let result = self.run_kernel(&operands, scratch, streaming);
         self.after_write(&dsts, written);
@@ -216,12 +221,12 @@ impl<'a, P: Platform> OpRunner<'a, P> {
         }
     }
 
-    /// Least scratch of an op, which must be there.
-    pub(super) fn need(&self, operands: &Operands<'_>, scratch_bytes: usize) -> Result<u64, Failure> {
+    /// What an op needs of scratch, the least of which must be there.
+    pub(super) fn need(&self, operands: &Operands<'_>, scratch_bytes: usize) -> Result<scratch::ScratchNeed, Failure> {
         let (op, n_threads) = (operands.op(), self.pool.n_threads());
         scratch::check(&op, n_threads, scratch_bytes as u64)
             .map_err(|refusal| fail(Status::ScratchTooSmall, refusal.detail()))?;
-        Ok(scratch::need(&op, n_threads).least)
+        Ok(scratch::need(&op, n_threads))
     }
 
     /// Makes visible what others wrote into operands, and gives what the op will write.

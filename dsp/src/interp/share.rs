@@ -57,7 +57,7 @@ fn dims(operands: &Operands<'_>) -> &'static [usize] {
             &[3, 2, 1, 0]
         }
         Opcode::RmsNorm | Opcode::RmsNormMul | Opcode::Norm => &[3, 2, 1],
-        Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum => &[3, 2, 1],
+        Opcode::SumRows | Opcode::Mean | Opcode::L2Norm | Opcode::Cumsum | Opcode::Argsort => &[3, 2, 1],
         Opcode::MulMat | Opcode::MulMatAdd | Opcode::MulMatNx | Opcode::SetRows => &[0],
         Opcode::Rope | Opcode::FlashAttnExt | Opcode::GetRows => &[1],
         Opcode::SoftMax => &[2, 1],

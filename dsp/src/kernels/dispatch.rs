@@ -2,9 +2,11 @@
 
 use hexloom_abi::{Opcode, Status};
 
+#[cfg(not(target_arch = "hexagon"))]
+use super::reference;
 use super::{
-    Context, OpArgs, argmax, attention, binary, cpy, functions, get_rows, matmul, matmul_id, norm, out_prod, reduce,
-    reference, rope, set_rows, soft_max, sums, window,
+    Context, OpArgs, argmax, argsort, attention, binary, cpy, functions, get_rows, matmul, matmul_id, norm, out_prod,
+    reduce, rope, set_rows, soft_max, sums, window,
 };
 use crate::hvx::Isa;
 #[cfg(target_arch = "hexagon")]
@@ -19,7 +21,8 @@ use crate::hvx::plain::Plain;
 /// Which kernels a session runs, chosen when it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelSet {
-    /// The plain f32 references, for `--exact` and for tests.
+    /// The plain references, for `--exact` and for tests; not in the images, a tenth of whose code they would be.
+    #[cfg(not(target_arch = "hexagon"))]
     Reference,
     /// Vector kernels on the plain member of the vector layer; not in the images, whose size it would double.
     #[cfg(not(target_arch = "hexagon"))]
@@ -51,9 +54,18 @@ impl KernelSet {
         Self::Plain
     }
 
+    /// The references, where they are.
+    pub fn reference() -> Option<Self> {
+        #[cfg(not(target_arch = "hexagon"))]
+        return Some(Self::Reference);
+        #[cfg(target_arch = "hexagon")]
+        None
+    }
+
     /// Runs one op. Support and scratch were checked by the caller.
     pub fn run(self, cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         match self {
+            #[cfg(not(target_arch = "hexagon"))]
             Self::Reference => reference::run(cx, args),
             #[cfg(not(target_arch = "hexagon"))]
             Self::Plain => run::<Plain>(cx, args),
@@ -84,6 +96,7 @@ fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::SetRows => set_rows::set_rows::<I>(cx, args),
         Opcode::Cpy | Opcode::CpyFence => cpy::cpy::<I>(cx, args),
         Opcode::Argmax => argmax::argmax::<I>(cx, args),
+        Opcode::Argsort => argsort::argsort::<I>(cx, args),
         Opcode::Allreduce | Opcode::AllreduceAdd => reduce::reduce::<I>(cx, args),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window::<I>(cx, args),
         Opcode::MulMatId => matmul_id::matmul_id::<I>(cx, args),

@@ -53,6 +53,7 @@ impl Function {
                     I::add(I::max(zero, x), log1p::<I>(value))
                 }
             }
+            Opcode::Fill => I::splat(self.params[0]),
             Opcode::Floor => floor::<I>(x),
             Opcode::Ceil => ceil::<I>(x),
             Opcode::Round => round::<I>(x),

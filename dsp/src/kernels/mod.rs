@@ -5,6 +5,7 @@
 //! thread-dependent share of a sum.
 
 mod argmax;
+mod argsort;
 pub(crate) mod attention;
 pub(crate) mod attention_block;
 mod binary;
@@ -26,6 +27,7 @@ mod norm;
 mod out_prod;
 pub(crate) mod quantize;
 mod reduce;
+#[cfg(not(target_arch = "hexagon"))]
 pub mod reference;
 mod rope;
 pub(crate) mod rows;

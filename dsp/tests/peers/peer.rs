@@ -207,7 +207,7 @@ pub(crate) fn with_peer<R>(world: &World, idx: u32, setup: Setup, body: impl FnO
         let mut scratch = vec![Line([0; LINE]); setup.scratch_bytes / LINE];
         // SAFETY: the scratch memory outlives the session, which `body` uses and this function ends; bytes need no alignment.
         let scratch = unsafe { Span::new(scratch.as_mut_ptr().cast::<u8>(), setup.scratch_bytes) };
-        let limits = SessionLimits::new(&start, setup.kernels);
+        let limits = SessionLimits::new(&start, setup.kernels).unwrap();
         let session = Session::new(&pool, limits, descriptors.as_mut_bytes(), scratch);
         let mut peer = Peer {
             world,

@@ -107,7 +107,7 @@ pub(crate) enum MatrixUnitArg {
 /// Which kernels run.
 #[derive(clap::Args)]
 pub(crate) struct ExactArg {
-    /// Run the plain f32 reference kernels: slow, and as exact as f32 is.
+    /// Run the plain f32 reference kernels: slow, and as exact as f32 is; on the simulator only.
     #[arg(long)]
     pub(crate) exact: bool,
 }

@@ -6,7 +6,7 @@ use hexloom::abi::Opcode;
 use crate::{Case, Fill, Layout, Operand};
 
 /// Each with its parameters and the largest magnitude that means something to it.
-const OPS: [(Opcode, [f32; 4], f64); 24] = [
+const OPS: [(Opcode, [f32; 4], f64); 25] = [
     (Opcode::Abs, [0.0; 4], 1e4),
     (Opcode::Sgn, [0.0; 4], 1e4),
     (Opcode::Neg, [0.0; 4], 1e4),
@@ -31,6 +31,7 @@ const OPS: [(Opcode, [f32; 4], f64); 24] = [
     (Opcode::Sin, [0.0; 4], 100.0),
     (Opcode::Cos, [0.0; 4], 100.0),
     (Opcode::LeakyRelu, [0.1, 0.0, 0.0, 0.0], 100.0),
+    (Opcode::Fill, [-1.5, 0.0, 0.0, 0.0], 100.0),
 ];
 
 fn case(op: (Opcode, [f32; 4], f64), x: Operand, out: &Operand) -> Case {

@@ -1,6 +1,7 @@
 //! The case list: one file per op family, each a function that gives its cases.
 
 mod argmax;
+mod argsort;
 mod attention;
 mod binary;
 mod cpy;
@@ -24,6 +25,7 @@ pub type Family = (&'static str, fn() -> Vec<Case>);
 /// Every family, by the name of its file.
 pub const FAMILIES: &[Family] = &[
     ("argmax", argmax::cases),
+    ("argsort", argsort::cases),
     ("attention", attention::cases),
     ("binary", binary::cases),
     ("cpy", cpy::cases),

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hexloom::transport::{BlockRef, Connection, Death, HwInfo, MapKind, SharedMemory, TransportError};
-use hexloom_abi::control::{ControlReply, ControlRequest, Method};
+use hexloom_abi::control::{ControlReply, ControlRequest, CountedEvents, Method};
 use hexloom_abi::{BatchReply, StartRequest, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -179,6 +179,11 @@ impl Connection for EmuConnection {
             ..ControlRequest::new(Method::FORGET)
         };
         gone_is_done(self.call(&request, None).map(drop))
+    }
+
+    fn count(&self, events: &CountedEvents) -> Result<(), TransportError> {
+        let request = ControlRequest::new(Method::COUNT).with_events(events);
+        self.call(&request, None).map(drop)
     }
 
     fn write(&self, message: &[u8], block: BlockRef, _timeout: Duration) -> Result<(), TransportError> {

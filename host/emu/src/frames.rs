@@ -83,10 +83,11 @@ impl LogTable {
         self.table.indices().filter_map(|idx| u16::try_from(idx).ok())
     }
 
-    fn encoded_line(&self, encoded: &[u8]) -> Result<LogLine, BadFrame> {
+    /// One decoded line of a frame as it was sent, with or without the zero at its end.
+    pub fn encoded_line(&self, encoded: &[u8]) -> Result<LogLine, BadFrame> {
         self.guarded(encoded.len(), || {
             let mut decoder = self.table.new_stream_decoder();
-            decoder.received(encoded);
+            decoder.received(encoded.strip_suffix(&[0]).unwrap_or(encoded));
             decoder.received(&[0]);
             decoder.decode().map(|frame| line_of(&frame))
         })
@@ -136,13 +137,32 @@ impl LogStream {
     }
 }
 
-/// A line of the device's system log that carries a frame, `hexloom-frame BASE DIGITS`: load base and encoded frame.
-pub fn frame_of_line(line: &str) -> Option<(u32, Vec<u8>)> {
-    let (_, rest) = line.split_once("hexloom-frame ")?;
-    let (base, digits) = rest.trim().split_once(' ')?;
-    let digits = digits.as_bytes().chunks(2);
-    let bytes = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    Some((u32::from_str_radix(base, 16).ok()?, bytes.collect::<Option<_>>()?))
+/// A frame on its way through a device's system log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceFrame {
+    /// Architecture number of the library that wrote it.
+    pub arch: u32,
+    /// Where the loader has put that.
+    pub load_base: u32,
+    /// The frame, encoded.
+    pub encoded: Vec<u8>,
+}
+
+/// The word that frames begin with in a device's system log: `hexloom-frame ARCH BASE DIGITS`, the last two hexadecimal.
+pub const FRAME_WORD: &str = "hexloom-frame ";
+
+/// The frame that a line of a device's system log carries, if it does.
+pub fn frame_of_line(line: &str) -> Option<DeviceFrame> {
+    let (_, rest) = line.split_once(FRAME_WORD)?;
+    let mut words = rest.split_ascii_whitespace();
+    let [arch, base, digits] = [words.next()?, words.next()?, words.next()?];
+    let pairs = digits.as_bytes().chunks(2);
+    let bytes = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    Some(DeviceFrame {
+        arch: arch.parse().ok()?,
+        load_base: u32::from_str_radix(base, 16).ok()?,
+        encoded: bytes.collect::<Option<_>>()?,
+    })
 }
 
 fn line_of(frame: &defmt_decoder::Frame<'_>) -> LogLine {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use hexloom::{DType, Graph, Session, SessionOptions};
+use hexloom::{DType, Graph, OpenError, Session, SessionOptions};
 use hexloom_emu::{EmuOptions, EmuTransport};
 
 #[test]
@@ -27,4 +27,21 @@ fn adds_two_tensors() {
     eprintln!("first batch after {:?}", start.elapsed());
     let expected: Vec<f32> = (0..192).map(|i| 2.0 * i as f32).collect();
     assert_eq!(prepared.floats(sum).unwrap(), expected);
+}
+
+/// The image has no plain reference kernels, and whoever asks for them is told so; the next session is served.
+#[test]
+fn the_references_are_refused_by_name() {
+    let options = match EmuOptions::find() {
+        Ok(options) => options,
+        Err(error) => return eprintln!("SKIPPED: {error}"),
+    };
+    let transport = Arc::new(EmuTransport::new(options));
+    let exact = SessionOptions {
+        reference: true,
+        ..SessionOptions::default()
+    };
+    let error = Session::open(transport.clone(), exact).unwrap_err();
+    assert!(matches!(error, OpenError::NoReference { .. }), "{error}");
+    Session::open(transport, SessionOptions::default()).unwrap();
 }

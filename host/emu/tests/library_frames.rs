@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use hexloom_emu::EmuOptions;
-use hexloom_emu::frames::{LogLine, LogTable};
+use hexloom_emu::frames::{LogLine, LogTable, frame_of_line};
 use object::elf::{DT_RELA, DT_RELASZ, FileHeader32, PT_DYNAMIC, PT_LOAD};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
@@ -127,5 +127,51 @@ fn frames_decode_wherever_the_library_is() {
         elsewhere
             .line(&[idx.to_le_bytes().as_slice(), &[0; 64]].concat())
             .is_err()
+    );
+}
+
+/// As the library encodes: zero bytes are left out, and a byte behind each seven says where they were.
+fn encoded(frame: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for seven in frame.chunks(7) {
+        let zeros = seven.iter().enumerate().filter(|(_, byte)| **byte == 0);
+        let zeros = zeros.fold(0x7f << seven.len(), |zeros: u32, (at, _)| zeros | 1 << at);
+        assert!(
+            zeros as u8 & 0x7f != 0,
+            "a chunk without a zero is encoded in another way"
+        );
+        out.extend(seven.iter().filter(|byte| **byte != 0));
+        out.push(zeros as u8 & 0x7f);
+    }
+    out
+}
+
+#[test]
+fn a_line_of_the_system_log_becomes_text() {
+    let Some(file) = library() else {
+        return eprintln!("SKIPPED: no device library for v73; `cargo xtask firmware` builds it");
+    };
+    const BASE: u32 = 0xd000_3000;
+    let table = LogTable::at(&file, BASE).unwrap();
+    let started = Loaded::new(&file, BASE).indices(&file).into_iter().find(|idx| {
+        let frame = [idx.to_le_bytes().as_slice(), &[0; 64]].concat();
+        table.line(&frame).is_ok_and(|line| line.text.starts_with("session: "))
+    });
+    let mut frame = started.unwrap().to_le_bytes().to_vec();
+    for numbers in [
+        4u32.to_le_bytes().as_slice(),
+        &8192u32.to_le_bytes(),
+        &(1u64 << 31).to_le_bytes(),
+    ] {
+        frame.extend(numbers);
+    }
+    let digits: String = encoded(&frame).iter().map(|byte| format!("{byte:02x}")).collect();
+    let line = format!("12-01 10:00 V hexloom : CDSP: hexloom-frame 73 {BASE:x} {digits}00");
+    let found = frame_of_line(&line).unwrap();
+    assert_eq!((found.arch, found.load_base), (73, BASE));
+    let text = table.encoded_line(&found.encoded).unwrap().text;
+    assert_eq!(
+        text,
+        "session: 4 threads, 8192 bytes of scratch, a window of 2147483648 bytes"
     );
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hexloom::transport::{Connection, TransportError};
-use hexloom_abi::control::ControlReply;
+use hexloom_abi::control::{ControlReply, CountedEvents};
 use hexloom_abi::fastrpc::RpcRefusal;
 use hexloom_abi::{StartRequest, Status};
 use hexloom_sim::control::{self, Control};
@@ -126,5 +126,9 @@ impl Control for Library {
 
     fn forget(&self, fd: u32) -> Result<(), Status> {
         self.status(self.connection.forget(fd))
+    }
+
+    fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        self.status(self.connection.count(events))
     }
 }

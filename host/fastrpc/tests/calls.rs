@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use cdsprpc::load::Loaded;
 use hexloom::transport::{BlockRef, Connection, MapKind, SessionAt, SharedMemory, Transport, TransportError, aee};
-use hexloom_abi::{BatchReply, StartRequest};
+use hexloom_abi::control::CountedEvents;
+use hexloom_abi::{BatchReply, StartRequest, Status};
 use hexloom_fastrpc::calls::CALLS;
 use hexloom_fastrpc::{FastRpcOptions, FastRpcTransport};
 
@@ -172,6 +173,28 @@ fn use_queue(connection: &dyn Connection, pinned: &SharedMemory) -> Result<(), T
     let mut reply = [0; size_of::<BatchReply>()];
     assert_eq!(connection.read(&mut reply, SOON)?, reply.len());
     connection.forget(pinned.fd())
+}
+
+/// Events are counted in a started session; the library refuses what no counter can be told.
+#[test]
+fn counters_of_a_session() {
+    let driver = Loaded::new("option threads=1", &[]).expect("a driver");
+    let transport = transport(&driver);
+    let pinned = transport.alloc(MIB).expect("memory");
+    let connection = transport.open(SessionAt::default()).expect("it opens");
+    connection.map(&pinned, MapKind::Pinned).expect("it fits");
+    let mut events = CountedEvents { numbers: [0x3ff; 8] };
+    let refused = |status| Err(TransportError::Refused(status));
+    assert_eq!(connection.count(&events), refused(Status::NotStarted));
+    started(&*connection, &pinned).expect("it starts");
+    assert_eq!(connection.count(&events), Ok(()));
+    events.numbers[3] = 0x400;
+    assert_eq!(connection.count(&events), refused(Status::Invalid));
+    assert_eq!(connection.count(&CountedEvents::default()), Ok(()));
+    assert_eq!(connection.stop(), Ok(()));
+    assert_eq!(connection.count(&CountedEvents::default()), refused(Status::NotStarted));
+    connection.close();
+    assert!(matches!(connection.count(&events), Err(TransportError::Dead(_))));
 }
 
 #[test]

@@ -2,10 +2,13 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hexloom::{Buffer, Session, SessionOptions, Transport};
+use hexloom_emu::{EmuOptions, EmuTransport};
+use hexloom_fastrpc::{FastRpcOptions, FastRpcTransport};
 use hexloom_sim::{NullTransport, SimTransport};
 
 use crate::abi::{Backend, BufferType, Caps, DEVICE_TYPE_GPU, Device, DeviceFns, Props, Registry, Tensor};
@@ -19,6 +22,10 @@ use crate::{buffer, guard, registry, stream};
 pub(crate) enum Kind {
     /// The simulator in this process.
     Sim,
+    /// The firmware image on an emulated Hexagon.
+    Emu,
+    /// The NPU of this phone or laptop.
+    FastRpc,
     /// Answers at once without computing, for measuring the host.
     Null,
 }
@@ -30,6 +37,8 @@ pub(crate) struct DeviceState {
     description: &'static CStr,
     session: Mutex<Option<Session>>,
     graphs: Mutex<PreparedGraphs>,
+    /// Bytes of the buffers that ggml has.
+    allocated: AtomicU64,
     raw: AtomicPtr<Device>,
     buffer_type: AtomicPtr<BufferType>,
 }
@@ -38,15 +47,37 @@ impl Kind {
     pub(crate) fn parse(word: &str) -> Result<Self, BackendError> {
         match word {
             "sim" => Ok(Self::Sim),
+            "emu" => Ok(Self::Emu),
+            "fastrpc" => Ok(Self::FastRpc),
             "null" => Ok(Self::Null),
             _ => Err(BackendError::UnknownDevice(word.to_owned())),
         }
     }
 
-    fn transport(self) -> Arc<dyn Transport> {
+    fn description(self) -> &'static CStr {
         match self {
+            Self::Sim => c"Hexagon NPU, simulated",
+            Self::Emu => c"Hexagon NPU, emulated",
+            Self::FastRpc => c"Hexagon NPU",
+            Self::Null => c"no NPU: answers without computing",
+        }
+    }
+
+    fn transport(self) -> Result<Arc<dyn Transport>, BackendError> {
+        Ok(match self {
             Self::Sim => Arc::new(SimTransport::default()),
+            Self::Emu => Arc::new(EmuTransport::new(EmuOptions::find()?)),
+            Self::FastRpc => Arc::new(FastRpcTransport::open(FastRpcOptions::default())?),
             Self::Null => Arc::new(NullTransport),
+        })
+    }
+
+    /// Longest wait for a reply.
+    fn deadline(self) -> Duration {
+        match self {
+            // A prompt takes a minute there, more on a busy machine.
+            Self::Emu => Duration::from_secs(900),
+            Self::Sim | Self::FastRpc | Self::Null => SessionOptions::default().deadline,
         }
     }
 }
@@ -57,12 +88,10 @@ impl DeviceState {
         let device: &'static Self = Box::leak(Box::new(Self {
             kind,
             name: CString::new(format!("HEX{idx}")).unwrap_or_default(),
-            description: match kind {
-                Kind::Sim => c"Hexagon NPU, simulated",
-                Kind::Null => c"no NPU: answers without computing",
-            },
+            description: kind.description(),
             session: Mutex::new(None),
             graphs: Mutex::new(PreparedGraphs::default()),
+            allocated: AtomicU64::new(0),
             raw: AtomicPtr::new(ptr::null_mut()),
             buffer_type: AtomicPtr::new(ptr::null_mut()),
         }));
@@ -118,9 +147,10 @@ impl DeviceState {
         }
         let options = SessionOptions {
             n_slots: 32,
+            deadline: self.kind.deadline(),
             ..SessionOptions::default()
         };
-        let opened = Session::open(self.kind.transport(), options)?;
+        let opened = Session::open(self.kind.transport()?, options)?;
         *session = Some(opened.clone());
         Ok(opened)
     }
@@ -148,10 +178,20 @@ impl DeviceState {
         Ok(Node::list(tensor).is_ok_and(|nodes| nodes.iter().all(takes)))
     }
 
+    pub(crate) fn note_allocated(&self, bytes: u64) {
+        self.allocated.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    pub(crate) fn note_freed(&self, bytes: u64) {
+        self.allocated.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Bytes of the window that ggml's buffers leave, and all that tensors can have of it.
     fn memory(&self) -> (usize, usize) {
-        let total = self.session().map_or(0, |session| session.hw().window_bytes);
-        let total = usize::try_from(total).unwrap_or(usize::MAX);
-        (total, total)
+        let total = self.session().map_or(0, |session| session.window_bytes());
+        let free = total.saturating_sub(self.allocated.load(Ordering::Acquire));
+        let number = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        (number(free), number(total))
     }
 }
 

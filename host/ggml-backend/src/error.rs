@@ -15,7 +15,11 @@ pub(crate) enum BackendError {
     Submit(#[from] SubmitError),
     #[error(transparent)]
     Run(#[from] RunError),
-    #[error("HEXLOOM_DEVICES names \"{0}\"; known are sim and null")]
+    #[error(transparent)]
+    Emu(#[from] hexloom_emu::FindError),
+    #[error(transparent)]
+    FastRpc(#[from] hexloom_fastrpc::LoadError),
+    #[error("HEXLOOM_DEVICES names \"{0}\"; known are sim, emu, fastrpc and null")]
     UnknownDevice(String),
     #[error("{op} \"{name}\" cannot be computed: {what}; it was not claimed, so the program placed it here by itself")]
     Unsupported { op: String, name: String, what: String },

@@ -9,7 +9,7 @@ use crate::device::{DeviceState, Kind};
 use crate::error::BackendError;
 use crate::guard;
 
-/// The environment variable that lists devices, separated by commas: `sim` (the default) or `null`.
+/// The environment variable that lists devices, separated by commas: `sim` (the default), `emu`, `fastrpc` or `null`.
 const DEVICES_VAR: &str = "HEXLOOM_DEVICES";
 
 struct Listed {
@@ -96,8 +96,14 @@ mod tests {
     #[test]
     fn lists_of_devices() {
         assert_eq!(parse("").unwrap(), [Kind::Sim]);
-        assert_eq!(parse(" sim, null ").unwrap(), [Kind::Sim, Kind::Null]);
+        assert_eq!(
+            parse(" sim, null,emu ,fastrpc").unwrap(),
+            [Kind::Sim, Kind::Null, Kind::Emu, Kind::FastRpc]
+        );
         let error = parse("sim,gpu").unwrap_err().to_string();
-        assert!(error.contains("gpu") && error.contains("sim and null"), "{error}");
+        assert!(
+            error.contains("gpu") && error.contains("sim, emu, fastrpc and null"),
+            "{error}"
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hexloom::transport::{BlockRef, Connection, HwInfo, MapKind, SharedMemory, TransportError, aee};
+use hexloom_abi::control::CountedEvents;
 use hexloom_abi::{StartRequest, Status};
 
 use crate::calls::CallName;
@@ -177,6 +178,13 @@ impl Connection for SimConnection {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
             Err(RecvTimeoutError::Timeout) => Err(TransportError::Timeout(self.limit())),
         }
+    }
+
+    fn count(&self, events: &CountedEvents) -> Result<(), TransportError> {
+        self.enter(CallName::Count, None, self.limit())?;
+        let dsp = lock(&self.dsp);
+        let counted = dsp.as_ref().map_or(Err(Status::NotStarted), |dsp| dsp.count(events));
+        counted.map_err(TransportError::Refused)
     }
 
     fn write(&self, message: &[u8], block: BlockRef, timeout: Duration) -> Result<(), TransportError> {

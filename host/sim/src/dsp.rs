@@ -6,10 +6,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hexloom::transport::{TransportError, aee};
-use hexloom_abi::{BatchReply, StartRequest};
+use hexloom_abi::control::CountedEvents;
+use hexloom_abi::{BatchReply, StartRequest, Status};
 use hexloom_dsp::interp::{BlockRef, Packet};
 use hexloom_dsp::pool::{Fork, Pool};
-use hexloom_dsp::{Session, SessionLimits, Span};
+use hexloom_dsp::{Platform as _, Session, SessionLimits, Span};
 use zerocopy::IntoBytes;
 
 use crate::calls::CallName;
@@ -61,6 +62,7 @@ impl Dsp {
             0 => hw.scratch_bytes,
             max => max.min(hw.scratch_bytes),
         };
+        let limits = SessionLimits::new(start, options.kernels_in_use()).map_err(TransportError::Refused)?;
         let mut scratch = Scratch::new(scratch_bytes as usize);
         let memory = ScratchMemory {
             address: scratch.span().as_ptr() as usize,
@@ -71,7 +73,7 @@ impl Dsp {
         let main = Main {
             process: Arc::clone(process),
             pool: Arc::new(Pool::new(platform, n_threads)),
-            limits: SessionLimits::new(start, options.kernels_in_use()),
+            limits,
             scratch,
             descriptor_bytes: start.block_bytes_max as usize,
             alive: Arc::new(()),
@@ -89,6 +91,12 @@ impl Dsp {
                 Err(error)
             }
         }
+    }
+
+    /// Lets the performance counters count.
+    pub(crate) fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        events.check()?;
+        self.pool.platform().count(events)
     }
 
     /// Waits for all threads.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hexloom::transport::{
     BlockRef, Connection, Core, HwInfo, MapKind, SessionAt, SharedMemory, Transport, TransportError,
 };
+use hexloom_abi::control::CountedEvents;
 use hexloom_abi::{BatchReply, BatchRequest, StartRequest, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -71,6 +72,10 @@ impl Connection for NullConnection {
 
     fn forget(&self, _fd: u32) -> Result<(), TransportError> {
         Ok(())
+    }
+
+    fn count(&self, _events: &CountedEvents) -> Result<(), TransportError> {
+        Err(TransportError::Refused(Status::Unsupported))
     }
 
     fn write(&self, message: &[u8], _block: BlockRef, _timeout: Duration) -> Result<(), TransportError> {

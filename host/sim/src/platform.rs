@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hexloom::transport::{TransportError, aee};
-use hexloom_abi::limits::{has_extended_mappings, map_bytes_max};
+use hexloom_abi::control::CountedEvents;
+use hexloom_abi::limits::{PMU_COUNTERS, has_extended_mappings, map_bytes_max};
 use hexloom_abi::{BufferDesc, Status};
 use hexloom_dsp::Platform;
 use hexloom_dsp::dma::Engine;
@@ -32,6 +33,14 @@ pub(crate) struct SimPlatform {
     /// Batch and op being run, for faults.
     seq: AtomicU64,
     op_idx: AtomicU32,
+    counters: Mutex<Counters>,
+}
+
+/// Performance counters of a model: one of event N goes on by N from one look to the next.
+#[derive(Default)]
+struct Counters {
+    events: CountedEvents,
+    counts: [u32; PMU_COUNTERS],
 }
 
 /// Where a session's scratch memory lies.
@@ -70,6 +79,7 @@ impl SimPlatform {
             pinned,
             seq: AtomicU64::new(0),
             op_idx: AtomicU32::new(0),
+            counters: Mutex::default(),
         })
     }
 
@@ -156,6 +166,19 @@ impl Platform for SimPlatform {
 
     fn nanos(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        lock(&self.counters).events = *events;
+        Ok(())
+    }
+
+    fn counters(&self) -> [u32; PMU_COUNTERS] {
+        let Counters { events, counts } = &mut *lock(&self.counters);
+        for (count, event) in counts.iter_mut().zip(events.numbers) {
+            *count = count.wrapping_add(event.into());
+        }
+        *counts
     }
 
     fn dma(&self) -> Option<&dyn Engine> {

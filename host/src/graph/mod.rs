@@ -123,6 +123,12 @@ impl Graph {
         self.place(name, shape, buffer, offset, Role::Inner)
     }
 
+    /// A dense tensor that a node will write, in memory that is planned with the graph's.
+    pub fn computed(&mut self, name: &str, dtype: DType, ne: [u32; 4]) -> Result<TensorId, GraphError> {
+        let shape = dense(name, dtype, ne)?;
+        Ok(self.add_tensor(name, shape, Storage::Computed, Role::Inner))
+    }
+
     /// A tensor of any strides in memory that somebody else has planned, such as another program's graph: no memory is
     /// planned for it, and it may share bytes with other tensors of that kind. `constant` says that nothing writes it
     /// while the session lives.

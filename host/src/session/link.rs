@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use hexloom_abi::control::CountedEvents;
 use hexloom_abi::limits::{MAX_THREADS, has_extended_mappings};
 use hexloom_abi::message::{START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
 use hexloom_abi::{StartRequest, Status};
@@ -99,7 +100,13 @@ impl Link {
             scratch_bytes_max: options.scratch_bytes_max,
             ..StartRequest::new(at.session)
         };
-        connection.start(&start).map_err(step("starting the DSP side"))?;
+        connection.start(&start).map_err(|source| match source {
+            TransportError::Refused(Status::Unsupported) if options.reference => OpenError::NoReference {
+                transport: transport.name().to_owned(),
+            },
+            source => step("starting the DSP side")(source),
+        })?;
+        count(&*connection, options);
         started.keep();
         Ok(Self {
             at,
@@ -310,6 +317,19 @@ impl Drop for Started {
             );
         }
         self.connection.close();
+    }
+}
+
+/// Sets the performance counters where that is asked for. A session without them computes as well.
+fn count(connection: &dyn Connection, options: &SessionOptions) {
+    let events = CountedEvents {
+        numbers: options.counters,
+    };
+    if events.is_off() {
+        return;
+    }
+    if let Err(error) = connection.count(&events) {
+        log::warn!("the performance counters stay off: {error}");
     }
 }
 

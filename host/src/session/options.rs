@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use hexloom_abi::control::CountedEvents;
 use hexloom_abi::fence::MAX_MEMBERS;
 use hexloom_abi::layout::{BlockCounts, BlockLayout};
-use hexloom_abi::limits::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS, MAX_TRACE_RECORDS};
+use hexloom_abi::limits::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_THREADS, MAX_TRACE_RECORDS, PMU_COUNTERS};
 
 use crate::device::Device;
 use crate::error::OpenError;
@@ -19,7 +20,7 @@ pub struct SessionOptions {
     pub more_cores: Vec<u32>,
     /// DSP threads; 0 = all there are.
     pub n_threads: u32,
-    /// Run the plain reference kernels.
+    /// Run the plain reference kernels, which the simulator has.
     pub reference: bool,
     /// Whether the DSP's matrix unit is used.
     pub matrix_unit: MatrixUnit,
@@ -43,6 +44,9 @@ pub struct SessionOptions {
     pub buffer_bytes_max: u64,
     /// Trace records of each DSP thread that a slot has room for; with any, profiled runs are traced.
     pub trace_records: u32,
+    /// Events that the DSP's performance counters count, by their numbers on its architecture; 0 = nothing. Profiled runs
+    /// carry the counts in [`crate::prepared::OpCost::pmu`].
+    pub counters: [u16; PMU_COUNTERS],
 }
 
 /// Whether products of many rows and attention run on the DSP's matrix unit (v73 and later).
@@ -75,6 +79,7 @@ impl Default for SessionOptions {
             scratch_bytes_max: 0,
             buffer_bytes_max: 1 << 30,
             trace_records: 0,
+            counters: [0; PMU_COUNTERS],
         }
     }
 }
@@ -126,6 +131,8 @@ impl SessionOptions {
         within("batch_ops", self.batch_ops.into(), 1, MAX_OPS.into())?;
         within("batch_tensors", self.batch_tensors.into(), 14, MAX_TENSORS.into())?;
         within("trace_records", self.trace_records.into(), 0, MAX_TRACE_RECORDS.into())?;
+        let event = self.counters.into_iter().max().unwrap_or(0);
+        within("counters", event.into(), 0, CountedEvents::MAX.into())?;
         within("n_fences", self.n_fences.into(), 0, 65_535)?;
         within("buffer_bytes_max", self.buffer_bytes_max, 4096, u64::from(u32::MAX) + 1)
     }

@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hexloom_abi::control::CountedEvents;
 use hexloom_abi::{StartRequest, Status};
 
 /// A way to one or more DSPs.
@@ -51,6 +52,9 @@ pub trait Connection: Send + Sync {
     fn stop(&self) -> Result<(), TransportError>;
     /// Tells the DSP side to drop its mappings of an fd.
     fn forget(&self, fd: u32) -> Result<(), TransportError>;
+
+    /// Lets the DSP's performance counters count events until the session stops; profiled batches carry the counts.
+    fn count(&self, events: &CountedEvents) -> Result<(), TransportError>;
 
     /// Sends one request with its block.
     fn write(&self, message: &[u8], block: BlockRef, timeout: Duration) -> Result<(), TransportError>;

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Word::Bench { run } => results::bench(&phone, run, &kept),
         Word::Logs { on: true, .. } => logs::switch(&phone, true),
         Word::Logs { off: true, .. } => logs::switch(&phone, false),
-        Word::Logs { .. } => logs::fetch(&phone, &kept),
+        Word::Logs { .. } => logs::fetch(&phone, &kept, |lines| logs::decode(&workspace, &kept, lines, deadline)),
         Word::Shell => phone.shell_session(),
     }
 }

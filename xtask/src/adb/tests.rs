@@ -203,8 +203,30 @@ fn logs_are_switched_on_and_fetched() {
     assert_eq!(fs::read_to_string(&mask).unwrap(), "0x1f\n");
     logs::switch(&phone, false).unwrap();
     assert!(!mask.exists());
-    logs::fetch(&phone, &bench.path.join("kept")).unwrap();
+    let kept = bench.path.join("kept");
+    logs::fetch(&phone, &kept, |lines| {
+        Ok(lines
+            .iter()
+            .map(|line| line.replace("hexloom-frame 73", "decoded"))
+            .collect())
+    })
+    .unwrap();
     let found = bench.kept("logs.json");
-    assert_eq!(found["system"].as_array().unwrap().len(), 2);
     assert_eq!(found["kernel"].as_array().unwrap().len(), 1);
+    let system = found["system"].as_array().unwrap();
+    assert_eq!(system.len(), 3);
+    assert!(
+        system[2].as_str().unwrap().ends_with("CDSP: decoded d0003000 0102ff"),
+        "{system:?}"
+    );
+    // Without a decoder the digits stay.
+    logs::fetch(&phone, &kept, |_| anyhow::bail!("no decoder")).unwrap();
+    let found = bench.kept("logs.json");
+    assert!(
+        found["system"][2]
+            .as_str()
+            .unwrap()
+            .contains("hexloom-frame 73 d0003000"),
+        "{found}"
+    );
 }

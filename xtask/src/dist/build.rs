@@ -1,4 +1,8 @@
-//! The host side of a package: programs and the plug-in, built by cargo for a target.
+//! The host side of a package: programs and the plug-in, built by cargo for a target, and the driver library's stand-in for
+//! tests.
+//!
+//! cargo chooses the features of what packages share by the packages that it is told to build. They are always the same
+//! here, so that nothing is built twice.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,6 +22,22 @@ pub(crate) struct Product {
     pub(crate) place: &'static str,
 }
 
+/// Everything that one build gives.
+pub(crate) struct Built {
+    /// For the package.
+    pub(crate) products: Vec<Product>,
+    /// The library that stands in for the driver; no package holds it.
+    pub(crate) driver: PathBuf,
+}
+
+/// What cargo is told to build.
+const PACKAGES: [&str; 5] = [
+    "hexloom-cli",
+    "hexloom-conformance",
+    "hexloom-ggml-backend",
+    "hexloom-fastrpc",
+    "hexloom-fake-cdsprpc",
+];
 /// Names of cargo's targets with their places in the package.
 const PRODUCTS: [(&str, &str); 3] = [
     ("hexloom", "bin/hexloom"),
@@ -26,91 +46,63 @@ const PRODUCTS: [(&str, &str); 3] = [
 ];
 /// The library of the ggml back end.
 const PLUG_IN: &str = "ggml_hexloom";
-/// The package that holds it, where the workspace has it.
-const PLUG_IN_PACKAGE: &str = "hexloom-ggml-backend";
-
-/// The library that stands in for the driver, for tests; no package holds it.
-pub(crate) const DRIVER_PACKAGE: &str = "hexloom-fake-cdsprpc";
-const DRIVER: &str = "libcdsprpc.so";
-
-/// Builds the stand-in for the driver library and gives its path; `None` where the workspace has none.
-pub(crate) fn driver(workspace: &Workspace, target: Target, deadline: Instant) -> Result<Option<PathBuf>> {
-    if !has_package(workspace, DRIVER_PACKAGE)? {
-        return Ok(None);
-    }
-    let tools = target.tools(deadline)?;
-    run(workspace, target, &tools, &["-p", DRIVER_PACKAGE, "--lib"], deadline)?;
-    let path = workspace
-        .target()
-        .join("dist")
-        .join(target.triple())
-        .join("release")
-        .join(DRIVER);
-    match path.is_file() {
-        true => Ok(Some(path)),
-        false => bail!("cargo built {DRIVER_PACKAGE}, and there is no {}", path.display()),
-    }
-}
+/// The stand-in for the driver library.
+const DRIVER: &str = "cdsprpc";
 
 /// Builds everything for `target`. The standard library, where it must be built, is kept in cargo's folder for the target.
-pub(crate) fn build(workspace: &Workspace, target: Target, deadline: Instant) -> Result<Vec<Product>> {
-    let tools = target.tools(deadline)?;
-    let has_plug_in = has_package(workspace, PLUG_IN_PACKAGE)?;
-    let programs = [
-        "-p",
-        "hexloom-cli",
-        "--bin",
-        "hexloom",
-        "-p",
-        "hexloom-conformance",
-        "--example",
-        "conformance",
-    ];
-    let mut products = run(workspace, target, &tools, &programs, deadline)?;
-    if has_plug_in {
-        products.extend(run(
-            workspace,
-            target,
-            &tools,
-            &["-p", PLUG_IN_PACKAGE, "--lib"],
-            deadline,
-        )?);
+pub(crate) fn build(workspace: &Workspace, target: Target, deadline: Instant) -> Result<Built> {
+    let what = ["build", "--bin", "hexloom", "--example", "conformance", "--lib"];
+    let (mut products, mut driver) = (Vec::new(), None);
+    run(workspace, target, &what, deadline, |message| {
+        products.extend(product(message));
+        driver = library(message, DRIVER).or(driver.take());
+    })?;
+    if products.len() != PRODUCTS.len() {
+        bail!("cargo built {products:?}; {} files were expected", PRODUCTS.len());
     }
-    let expected = if has_plug_in { 3 } else { 2 };
-    if products.len() != expected {
-        bail!("cargo built {products:?}; {expected} files were expected");
-    }
-    Ok(products)
+    let driver = driver.context("cargo built no stand-in for the driver library")?;
+    Ok(Built { products, driver })
 }
 
-fn has_package(workspace: &Workspace, name: &str) -> Result<bool> {
-    Ok(workspace.packages("")?.iter().any(|package| package["name"] == name))
+/// Builds the test program `name` of one of the packages.
+pub(crate) fn test(workspace: &Workspace, target: Target, name: &str, deadline: Instant) -> Result<PathBuf> {
+    let mut program = None;
+    let what = ["test", "--no-run", "--test", name];
+    run(workspace, target, &what, deadline, |message| {
+        if message["target"]["name"] == name {
+            program = message["executable"].as_str().map(PathBuf::from).or(program.take());
+        }
+    })?;
+    program.with_context(|| format!("cargo built no test {name}"))
 }
 
-fn run(workspace: &Workspace, target: Target, tools: &Tools, what: &[&str], deadline: Instant) -> Result<Vec<Product>> {
-    let mut command = cargo(workspace, target, tools)?;
-    command.args(what);
-    let mut products = Vec::new();
+/// Runs cargo, whose words are `what`, and hands over its messages. Its progress, and what it waits for, goes to standard
+/// error.
+fn run(
+    workspace: &Workspace,
+    target: Target,
+    what: &[&str],
+    deadline: Instant,
+    mut on_message: impl FnMut(&Value),
+) -> Result<()> {
+    let mut command = cargo(workspace, target, &target.tools(deadline)?, what)?;
+    eprintln!("cargo {} for {}", what.join(" "), target.triple());
     let status = process::run_lines(&mut command, deadline, |line| match serde_json::from_str(line) {
-        Ok(message) => products.extend(product(&message)),
+        Ok(message) => on_message(&message),
         Err(_) => eprintln!("{line}"),
     })?;
-    if !status.success() {
-        bail!("building {} for {} failed: {status}", what.join(" "), target.name());
+    match status.success() {
+        true => Ok(()),
+        false => bail!("cargo {} for {} failed: {status}", what.join(" "), target.name()),
     }
-    Ok(products)
 }
 
-fn cargo(workspace: &Workspace, target: Target, tools: &Tools) -> Result<Command> {
+fn cargo(workspace: &Workspace, target: Target, tools: &Tools, what: &[&str]) -> Result<Command> {
     let mut command = process::cargo();
     command
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--quiet",
-            "--message-format=json-render-diagnostics",
-        ])
+        .args(what)
+        .args(PACKAGES.iter().flat_map(|package| ["-p", package]))
+        .args(["--release", "--locked", "--message-format=json-render-diagnostics"])
         .args(["--target", target.triple(), "--target-dir"])
         .arg(workspace.target().join("dist"))
         .current_dir(&workspace.root)
@@ -118,9 +110,10 @@ fn cargo(workspace: &Workspace, target: Target, tools: &Tools) -> Result<Command
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     if let Some(rustc) = &tools.rustc {
-        // Building the standard library is unstable; its source and the compiler are one package.
+        // Building the standard library is unstable; its source and the compiler are one package. What is built depends on
+        // the whole list, so that programs take the test runner's part, too.
         command
-            .args(["-Z", "build-std=std,panic_unwind"])
+            .args(["-Z", "build-std=std,panic_unwind,test"])
             .env("RUSTC", rustc)
             .env("RUSTC_BOOTSTRAP", "1");
     }
@@ -159,13 +152,20 @@ fn product(message: &Value) -> Option<Product> {
     }
     let name = message["target"]["name"].as_str()?;
     let (_, place) = *PRODUCTS.iter().find(|(product, _)| *product == name)?;
-    let files = message["filenames"].as_array()?.iter().filter_map(Value::as_str);
-    let is_wanted = |file: &&str| match name {
-        PLUG_IN => file.ends_with(".so"),
-        _ => message["executable"].as_str() == Some(file),
-    };
-    let built = PathBuf::from(files.into_iter().find(is_wanted)?);
+    let built = match name {
+        PLUG_IN => library(message, name),
+        _ => message["executable"].as_str().map(PathBuf::from),
+    }?;
     Some(Product { built, place })
+}
+
+/// The shared library that a message says was built of the target `name`.
+fn library(message: &Value, name: &str) -> Option<PathBuf> {
+    if message["reason"] != "compiler-artifact" || message["target"]["name"] != name {
+        return None;
+    }
+    let mut files = message["filenames"].as_array()?.iter().filter_map(Value::as_str);
+    files.find(|file| file.ends_with(".so")).map(PathBuf::from)
 }
 
 #[cfg(test)]

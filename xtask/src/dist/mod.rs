@@ -20,7 +20,7 @@ use crate::firmware;
 use crate::firmware::elf::Image;
 use crate::steps::DEADLINE_S;
 use crate::workspace::Workspace;
-use build::Product;
+use build::{Built, Product};
 use package::{DEVICE_FOLDER, Package};
 use target::Target;
 
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let started = Instant::now();
     let deadline = started + Duration::from_secs(DEADLINE_S);
     let out = args.out.clone().unwrap_or_else(|| workspace.cache.join("dist"));
-    let package = make(&workspace, args.target, args.libraries.as_deref(), &out, deadline)?;
+    let (package, _) = make(&workspace, args.target, args.libraries.as_deref(), &out, deadline)?;
     let archive = archive::write(&package)?;
     let manifest = &package.manifest;
     for file in &manifest.files {
@@ -70,15 +70,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds everything and lays the package's folder out in `out`, anew.
+/// Builds everything and lays the package's folder out in `out`, anew; gives the driver library's stand-in besides.
 pub(crate) fn make(
     workspace: &Workspace,
     target: Target,
     libraries: Option<&Path>,
     out: &Path,
     deadline: Instant,
-) -> Result<Package> {
-    let products = build::build(workspace, target, deadline)?;
+) -> Result<(Package, PathBuf)> {
+    let Built { products, driver } = build::build(workspace, target, deadline)?;
     let built;
     let libraries = match libraries {
         Some(folder) => folder,
@@ -92,7 +92,8 @@ pub(crate) fn make(
     let version = env!("CARGO_PKG_VERSION");
     let folder = out.join(format!("hexloom-{version}-{}", target.name()));
     lay_out(workspace, target, &products, (libraries, &names), &folder)?;
-    Package::seal(&folder, target, version, abi_version(workspace)?)
+    let package = Package::seal(&folder, target, version, abi_version(workspace)?)?;
+    Ok((package, driver))
 }
 
 fn lay_out(

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::elf::Image;
 use super::library;
+use super::loader;
 use super::tools::Tools;
 use super::vendor;
 use crate::process;
@@ -31,6 +32,7 @@ const LOG_LEVEL: &str = "info";
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImageFacts {
     target: String,
+    arch: Option<String>,
     pub(super) cpu: String,
     pub(super) features: Vec<String>,
     #[serde(default)]
@@ -68,6 +70,11 @@ impl ImageFacts {
 
     /// The architecture as it is called: `v73`.
     pub(crate) fn arch(&self) -> &str {
+        self.arch.as_deref().unwrap_or_else(|| self.instruction_set())
+    }
+
+    /// The architecture that the code is compiled for, which is another's where both have the same instructions.
+    pub(super) fn instruction_set(&self) -> &str {
         self.cpu.strip_prefix("hexagon").unwrap_or(&self.cpu)
     }
 
@@ -108,12 +115,9 @@ pub(crate) fn make(
     (target, folder): (&Path, &Path),
     deadline: Instant,
 ) -> Result<String> {
-    let features: &[&str] = if sdk.is_some() {
-        &["--features", SKEL_FEATURE]
-    } else {
-        &[]
-    };
-    let built = build(workspace, tools, facts, (target, features), deadline)?;
+    let mut features = vec![facts.arch()];
+    features.extend(sdk.map(|_| SKEL_FEATURE));
+    let built = build(workspace, tools, facts, (target, &features.join(",")), deadline)?;
     match facts.build {
         Product::Program(_) => {
             let file = fs::read(&built.file).with_context(|| format!("cannot read {}", built.file.display()))?;
@@ -122,13 +126,16 @@ pub(crate) fn make(
         }
         Product::Library(_) => {
             let lists = library::Lists::read(&workspace.root.join(LINK_FILES))?;
-            let linked = match sdk {
+            let mut linked = match sdk {
                 None => library::link(tools, &lists, &built, &facts.image, deadline)?,
                 Some(sdk) => {
                     let idl = vendor::idl_folder(&workspace.root);
                     vendor::link(sdk, &idl, &lists, &built, facts, deadline)?
                 }
             };
+            for file in [&mut linked.with_symbols, &mut linked.stripped] {
+                loader::stamp_arch(file, facts.arch())?;
+            }
             lists.check(&linked.stripped, facts)?;
             publish(&linked.with_symbols, &facts.with_symbols(), folder)?;
             publish(&linked.stripped, &facts.image, folder)?;
@@ -169,7 +176,7 @@ fn build(
     workspace: &Workspace,
     tools: &Tools,
     facts: &ImageFacts,
-    (target, features): (&Path, &[&str]),
+    (target, features): (&Path, &str),
     deadline: Instant,
 ) -> Result<Built> {
     let folder = workspace.root.join("dsp/firmware");
@@ -194,7 +201,7 @@ fn build(
         }
     };
     command
-        .args(features)
+        .args(["--features", features])
         .arg("--target-dir")
         .arg(target)
         .current_dir(&folder)
@@ -264,7 +271,10 @@ mod tests {
         assert_eq!(arches, ["v67", "v68", "v69", "v73", "v75", "v79", "v81"]);
         for facts in &all {
             assert!(facts.features.contains(&"+hvx-length128b".to_owned()), "{facts:?}");
-            assert!(facts.features.contains(&format!("+hvx{}", facts.arch())), "{facts:?}");
+            assert!(
+                facts.features.contains(&format!("+hvx{}", facts.instruction_set())),
+                "{facts:?}"
+            );
         }
     }
 

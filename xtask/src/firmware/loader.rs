@@ -100,6 +100,18 @@ pub(crate) fn stamp(file: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
+/// Writes the architecture (`v73`) into the file's header: the linker takes that of the instruction set.
+pub(crate) fn stamp_arch(file: &mut [u8], arch: &str) -> Result<()> {
+    const FLAGS_AT: usize = 36;
+    let digits = arch.trim_start_matches('v');
+    let number = u32::from_str_radix(digits, 16).with_context(|| format!("{arch} is no architecture"))?;
+    let flags = file
+        .get_mut(FLAGS_AT..FLAGS_AT + 4)
+        .context("the file has no ELF header")?;
+    flags.copy_from_slice(&number.to_le_bytes());
+    Ok(())
+}
+
 fn loaded(image: &Image<'_>) -> Vec<Segment> {
     let mut segments = image.segments();
     segments.retain(|segment| segment.kind == PT_LOAD);

@@ -10,6 +10,7 @@ pub(crate) mod loader;
 mod tools;
 mod vendor;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -79,7 +80,8 @@ pub(crate) fn make_all(context: &Context, tools: &Tools) -> Result<()> {
 /// Builds the wanted images and gives a line about each.
 ///
 /// Most of a build is one crate's optimisation, on one thread, so [`BUILDS`] run at a time, in folders of their own, because
-/// cargo locks the folder that it builds in. An image is always built in the same one.
+/// cargo locks the folder that it builds in. An image is always built in the same one, and images of one instruction set
+/// share one, so that what they have in common is compiled once.
 fn make_side_by_side(
     workspace: &Workspace,
     (tools, sdk): (&Tools, Option<&Sdk>),
@@ -88,7 +90,9 @@ fn make_side_by_side(
     deadline: Instant,
 ) -> Result<Vec<String>> {
     let make_share = |share: usize| {
-        let mine = facts.iter().skip(share).step_by(BUILDS);
+        let sets: BTreeSet<&str> = facts.iter().map(ImageFacts::instruction_set).collect();
+        let sets: Vec<&str> = sets.into_iter().skip(share).step_by(BUILDS).collect();
+        let mine = facts.iter().filter(|facts| sets.contains(&facts.instruction_set()));
         let made = mine.filter(|facts| is_wanted(facts)).map(|facts| {
             let target = workspace.root.join(format!("dsp/firmware/target/{share}"));
             let folder = match sdk {

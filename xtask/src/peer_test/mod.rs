@@ -1,8 +1,8 @@
 //! `cargo xtask peer-test`: programs that we did not write, on `libggml-hexloom.so`.
 //!
 //! ggml's operator test runs a fixed list of cases, chosen by a seed from everything that the back end claims; llama.cpp
-//! writes text and whisper.cpp hears words that must be their CPU back end's. Without the programs (no Debian mirror, another API version) everything
-//! is skipped, loudly and counted.
+//! writes text and whisper.cpp hears words that must be their CPU back end's. Without the programs (no Debian mirror,
+//! another API version) everything is skipped, loudly and counted.
 
 mod operators;
 mod programs;
@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use crate::peer::{self, Peer};
 use crate::steps::{self, Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{model, process};
+use crate::{firmware, model, process};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -36,13 +36,26 @@ pub(crate) struct Args {
 pub(crate) struct Loaded<'a> {
     pub(crate) peer: &'a Peer,
     library: PathBuf,
+    /// What its devices run on, as the library takes it.
+    devices: &'static str,
 }
 
 impl Loaded<'_> {
     /// Makes a program load the library.
     pub(crate) fn with(&self, mut command: Command) -> Command {
-        command.env("GGML_BACKEND_PATH", &self.library);
         command
+            .env("GGML_BACKEND_PATH", &self.library)
+            .env("HEXLOOM_DEVICES", self.devices);
+        command
+    }
+
+    /// The same library on other devices.
+    pub(crate) fn on(&self, devices: &'static str) -> Self {
+        Self {
+            peer: self.peer,
+            library: self.library.clone(),
+            devices,
+        }
     }
 }
 
@@ -81,7 +94,11 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
         }
         return Ok(Outcome::from_findings(vec![refusal]));
     }
-    let mut outcome = operators::run_list(&loaded, context.deadline)?;
+    let mut outcome = operators::run_list(&loaded, &operators::SIMULATED, context.deadline)?;
+    outcome.add(match firmware::emulator_image(workspace) {
+        Some(_) => operators::run_list(&loaded.on("emu"), &operators::EMULATED, context.deadline)?,
+        None => Outcome::skip("there is no emulator image, so no operator was tested on it".to_owned()),
+    });
     outcome.add(programs::run(&loaded, workspace, context.deadline)?);
     Ok(outcome)
 }
@@ -116,7 +133,11 @@ fn load<'a>(workspace: &Workspace, peer: &'a Peer) -> Result<Loaded<'a>> {
     let built = built_library(&messages).context("cargo named no libggml_hexloom.so")?;
     let library = built.with_file_name("libggml-hexloom.so");
     fs::copy(&built, &library).with_context(|| format!("cannot write {}", library.display()))?;
-    Ok(Loaded { peer, library })
+    Ok(Loaded {
+        peer,
+        library,
+        devices: "sim",
+    })
 }
 
 /// The library's path in cargo's messages.

@@ -17,15 +17,32 @@ const DEVICE: &str = "HEX0";
 const CPU: &str = "CPU";
 /// Chooses the cases of the list; another seed, another list.
 const SEED: &str = "hexloom 1";
-/// Cases of one op with one set of types.
-const PER_GROUP: usize = 2;
-/// Larger cases are left to `--all`: elements of a tensor, and products of a matrix multiplication.
-const MAX_ELEMS: u64 = 1 << 20;
-const MAX_PRODUCTS: u64 = 1 << 25;
+/// The list that is run on the simulator.
+pub(super) const SIMULATED: Size = Size {
+    per_group: 2,
+    max_elems: 1 << 20,
+    max_products: 1 << 25,
+};
+/// The one for the emulator, which takes a thousand times as long.
+pub(super) const EMULATED: Size = Size {
+    per_group: 1,
+    max_elems: 1 << 13,
+    max_products: 1 << 18,
+};
 /// Bytes of case names that one call takes; the system's limit of one argument is 128 KiB.
 const CALL_BYTES: usize = 60_000;
 /// Time for every claimed case, for the most patient.
 const ALL_LIMIT: Duration = Duration::from_secs(3 * 3600);
+
+/// What is on a list; larger cases are left to `--all`.
+pub(super) struct Size {
+    /// Cases of one op with one set of types.
+    per_group: usize,
+    /// Elements of a tensor.
+    max_elems: u64,
+    /// Products of a matrix multiplication.
+    max_products: u64,
+}
 
 /// One line of the test's own report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,10 +87,10 @@ pub(super) fn refusal(loaded: &Loaded<'_>) -> Result<Option<String>> {
     })))
 }
 
-/// Runs the fixed list.
-pub(super) fn run_list(loaded: &Loaded<'_>, deadline: Instant) -> Result<Outcome> {
+/// Runs a fixed list.
+pub(super) fn run_list(loaded: &Loaded<'_>, size: &Size, deadline: Instant) -> Result<Outcome> {
     let all = probe(loaded)?;
-    let list = choose(&all);
+    let list = choose(&all, size);
     let mut table = Table::default();
     table.count(&all);
     run_cases(loaded, &list, deadline, &mut table)?;
@@ -108,8 +125,8 @@ fn probe(loaded: &Loaded<'_>) -> Result<Vec<Case>> {
 }
 
 /// A few claimed cases of every op and set of types, the same ones at every run.
-fn choose(all: &[Case]) -> Vec<&Case> {
-    let small = all.iter().filter(|case| case.supported && is_small(&case.params));
+fn choose<'a>(all: &'a [Case], size: &Size) -> Vec<&'a Case> {
+    let small = all.iter().filter(|case| case.supported && is_small(&case.params, size));
     let mut keyed: Vec<(Vec<u8>, &Case)> = small
         .map(|case| (Sha256::digest(format!("{SEED} {}", case.name())).to_vec(), case))
         .collect();
@@ -118,7 +135,7 @@ fn choose(all: &[Case]) -> Vec<&Case> {
     let mut list: Vec<&Case> = Vec::new();
     for (_, case) in keyed {
         let n = taken.entry((&case.op, types(&case.params))).or_default();
-        if *n < PER_GROUP {
+        if *n < size.per_group {
             *n += 1;
             list.push(case);
         }
@@ -133,7 +150,7 @@ fn types(params: &str) -> Vec<&str> {
     named.collect()
 }
 
-fn is_small(params: &str) -> bool {
+fn is_small(params: &str, size: &Size) -> bool {
     let numbers = |text: &str| -> Vec<u64> { text.split(',').filter_map(|n| n.trim().parse().ok()).collect() };
     let product = |numbers: Vec<u64>| numbers.into_iter().fold(1u64, u64::saturating_mul);
     let lists = params.split('[').skip(1).filter_map(|rest| rest.split(']').next());
@@ -145,7 +162,7 @@ fn is_small(params: &str) -> bool {
         value.unwrap_or(1)
     };
     let products = ["m=", "n=", "k=", "r=", "nh=", "kv=", "nb="].map(scalar);
-    largest <= MAX_ELEMS && product(products.to_vec()) <= MAX_PRODUCTS
+    largest <= size.max_elems && product(products.to_vec()) <= size.max_products
 }
 
 fn run_cases(loaded: &Loaded<'_>, cases: &[&Case], deadline: Instant, table: &mut Table) -> Result<()> {
@@ -308,10 +325,10 @@ mod tests {
 
     #[test]
     fn what_is_too_large_for_the_list() {
-        assert!(is_small("type=f32,ne=[10,5,4,3],nr=[1,1,1,1]"));
-        assert!(!is_small("type=f32,ne=[8388608,1,1,1]"));
-        assert!(is_small("m=16,n=8,k=256,bs=[1,1]"));
-        assert!(!is_small("m=4096,n=512,k=14336,bs=[1,1]"));
+        assert!(is_small("type=f32,ne=[10,5,4,3],nr=[1,1,1,1]", &SIMULATED));
+        assert!(!is_small("type=f32,ne=[8388608,1,1,1]", &SIMULATED));
+        assert!(is_small("m=16,n=8,k=256,bs=[1,1]", &SIMULATED));
+        assert!(!is_small("m=4096,n=512,k=14336,bs=[1,1]", &SIMULATED));
     }
 
     #[test]
@@ -327,11 +344,11 @@ mod tests {
                 });
             }
         }
-        let list = choose(&all);
-        assert_eq!(list.len(), 3 * PER_GROUP);
+        let list = choose(&all, &SIMULATED);
+        assert_eq!(list.len(), 3 * SIMULATED.per_group);
         let mut turned = all.clone();
         turned.reverse();
-        assert_eq!(choose(&turned), list);
+        assert_eq!(choose(&turned, &SIMULATED), list);
     }
 
     #[test]

@@ -24,6 +24,9 @@ const CUTS: &[(&[&str], u64)] = &[
     (&["-ot", "token_embd=HEX0"], 1),
 ];
 
+/// What a model runs on, and how it is dealt to several devices.
+const DEVICES: &[(&str, &str)] = &[("sim", "layer"), ("sim,sim", "layer"), ("sim,sim", "tensor")];
+
 /// Texts must be the CPU back end's as long as no step is close, also over two devices; graphs are cut no more than
 /// needed; then a short bench, for its numbers.
 pub(super) fn run(loaded: &Loaded<'_>, workspace: &Workspace, deadline: Instant) -> Result<Outcome> {
@@ -31,35 +34,25 @@ pub(super) fn run(loaded: &Loaded<'_>, workspace: &Workspace, deadline: Instant)
     let path = workspace.root.join(EXACT);
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut outcome = Outcome::default();
-    let mut expect = |holds: bool, failure: String| {
-        if holds {
-            outcome.passed += 1;
-        } else {
-            outcome.failed += 1;
-            outcome.failures.push(failure);
-        }
-    };
     let program = || loaded.with(loaded.peer.program("llama-completion"));
     for (prompt, n) in sure_steps(&text)? {
         let theirs = complete(loaded.peer.program("llama-completion"), &model, &prompt, n)?;
-        for devices in ["sim", "sim,sim"] {
+        for (devices, split) in DEVICES {
             let mut ours = program();
-            ours.env("HEXLOOM_DEVICES", devices).args(["--split-mode", "layer"]);
+            ours.env("HEXLOOM_DEVICES", devices).args(["--split-mode", split]);
             let ours = complete(ours, &model, &prompt, n)?;
-            expect(
-                ours == theirs,
+            outcome.expect(ours == theirs, || {
                 format!(
-                    "llama-completion on {devices}, {n} tokens after {prompt:?}: {ours:?}, the CPU wrote {theirs:?}"
-                ),
-            );
+                    "llama-completion on {devices} by {split}, {n} tokens after {prompt:?}: {ours:?}, the CPU wrote {theirs:?}"
+                )
+            });
         }
     }
     for (words, most) in CUTS {
         let found = parts(program(), &model, words, deadline)?;
-        expect(
-            found.is_some_and(|found| found <= *most),
-            format!("llama-completion {words:?} cut its graph into {found:?} parts, {most} are needed"),
-        );
+        outcome.expect(found.is_some_and(|found| found <= *most), || {
+            format!("llama-completion {words:?} cut its graph into {found:?} parts, {most} are needed")
+        });
     }
     let mut bench = loaded.with(loaded.peer.program("llama-bench"));
     bench.arg("-m").arg(&model);

@@ -6,6 +6,8 @@ use heapless::String;
 use hexloom_dsp::log::{FRAME_BYTES, FrameWriter};
 use hexloom_hexagon_sys::dsp;
 
+use crate::arch::ARCH;
+
 /// Something is wrong.
 pub(crate) const ERROR: u32 = dsp::HAP_LEVEL_ERROR;
 /// The process ends.
@@ -22,11 +24,11 @@ pub(crate) fn line(level: u32, what: &str, name: &str, number: u32) {
     put(level, &mut text);
 }
 
-/// Frames go out as `hexloom-frame BASE DIGITS`: the base is that of the library in memory, which the decoder needs,
-/// because the indices in frames count from there.
+/// Frames go out as `hexloom-frame ARCH BASE DIGITS`: the decoder needs to know which library's texts are meant, and where
+/// that is in memory, because the indices in frames count from there.
 fn frame(bytes: &[u8]) {
     let mut text = String::new();
-    let _ = write!(text, "hexloom-frame {:x} ", load_base());
+    let _ = write!(text, "hexloom-frame {ARCH} {:x} ", load_base());
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");
     }

@@ -1,14 +1,16 @@
 //! QuRT as a [`Platform`]: mappings by the host's descriptors, futexes, cache lines, counters, the DMA engines.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use hexloom_abi::control::CountedEvents;
 use hexloom_abi::descriptor::BUFFER_EXTENDED;
+use hexloom_abi::limits::PMU_COUNTERS;
 use hexloom_abi::{BufferDesc, Status};
 use hexloom_dsp::Platform;
 use hexloom_dsp::dma::Engine;
 use hexloom_dsp::dma::device::DeviceEngine;
 use hexloom_dsp::dma::ring::RingEngine;
-use hexloom_dsp::platform::Mapped;
+use hexloom_dsp::platform::{Mapped, event_registers};
 use hexloom_hexagon_sys::dsp;
 
 use crate::arch::{self, ARCH};
@@ -22,6 +24,12 @@ const DMA_DEADLINE_NS: u64 = 2_000_000_000;
 /// Every thread's engine with its descriptors: these stay where they are, whatever becomes of a session. After a session
 /// that ended well nothing is in flight, and the next one's threads link behind what is done.
 static DMA: RingEngine<DeviceEngine> = RingEngine::new(DeviceEngine::new(ARCH, DMA_DEADLINE_NS, arch::nanos));
+
+/// Registers of the performance counters, in order.
+const COUNTER_REGISTERS: [i32; PMU_COUNTERS] = [0, 1, 2, 3, 6, 7, 8, 9];
+
+/// The performance counters count for this process.
+static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 
 /// The machine under a session. What is mapped, the mapping table knows.
 pub(crate) struct QurtPlatform {
@@ -89,6 +97,34 @@ impl Platform for QurtPlatform {
         arch::nanos()
     }
 
+    fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        stop_counting();
+        if events.is_off() {
+            return Ok(());
+        }
+        let [high, low, low_4_to_7] = event_registers(events);
+        for (register, value) in [
+            (dsp::QURT_PMUCFG, high),
+            (dsp::QURT_PMUEVTCFG, low),
+            (dsp::QURT_PMUEVTCFG1, low_4_to_7),
+        ] {
+            // SAFETY: takes numbers only; a process that may not do this has no effect.
+            unsafe { dsp::qurt_pmu_set(register as i32, value) };
+        }
+        // SAFETY: takes a number only.
+        unsafe { dsp::qurt_pmu_enable(1) };
+        IS_COUNTING.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn counters(&self) -> [u32; PMU_COUNTERS] {
+        match IS_COUNTING.load(Ordering::Acquire) {
+            // SAFETY: takes a number only.
+            true => COUNTER_REGISTERS.map(|register| unsafe { dsp::qurt_pmu_get(register) }),
+            false => [0; PMU_COUNTERS],
+        }
+    }
+
     fn has_matrix_unit(&self) -> bool {
         self.matrix_unit
     }
@@ -108,6 +144,14 @@ impl Platform for QurtPlatform {
     fn wake(&self, word: &AtomicU32) {
         // SAFETY: the address is live and only compared.
         let _ = unsafe { dsp::qurt_futex_wake(word.as_ptr().cast(), i32::MAX) };
+    }
+}
+
+/// Lets the performance counters rest, if they count for this process.
+pub(crate) fn stop_counting() {
+    if IS_COUNTING.swap(false, Ordering::AcqRel) {
+        // SAFETY: takes a number only.
+        unsafe { dsp::qurt_pmu_enable(0) };
     }
 }
 

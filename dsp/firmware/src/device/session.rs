@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use heapless::Vec;
 use hexloom_abi::code::StatusCode;
-use hexloom_abi::control::ControlReply;
+use hexloom_abi::control::{ControlReply, CountedEvents};
 use hexloom_abi::limits::{MAX_THREADS, WINDOW_BYTES_DEFAULT};
 use hexloom_abi::{BatchReply, StartRequest, Status};
 use hexloom_dsp::control::Control;
@@ -117,7 +117,14 @@ impl Control for Process {
     }
 
     fn forget(&self, fd: u32) -> Result<(), Status> {
-        self::forget(fd)
+        with_session(|session| {
+            session.forget(fd);
+            Ok(())
+        })
+    }
+
+    fn count(&self, events: &CountedEvents) -> Result<(), Status> {
+        with_session(|session| session.count(events))
     }
 }
 
@@ -184,11 +191,11 @@ fn stop() -> Result<(), Status> {
     stopped.unwrap_or(Err(Status::Timeout))
 }
 
-fn forget(fd: u32) -> Result<(), Status> {
+/// Does something with the running session, between two batches.
+fn with_session(action: impl FnOnce(&mut Session<'static, QurtPlatform>) -> Result<(), Status>) -> Result<(), Status> {
     let done = RUNNING.with(LOCK_TIMEOUT_US, |running| {
         let running = running.as_mut().ok_or(Status::NotStarted)?;
-        running.session.forget(fd);
-        Ok(())
+        action(&mut running.session)
     });
     done.unwrap_or(Err(Status::Timeout))
 }
@@ -240,7 +247,7 @@ impl Running {
             0 => threads::available(),
             n => n.min(threads::available()),
         };
-        let limits = SessionLimits::new(start, KernelSet::best());
+        let limits = SessionLimits::new(start, KernelSet::best())?;
         let vtcm = Vtcm::reserve(limits.matrix != MatrixUse::Off)?;
         let matrix_unit = vtcm.has_matrix_unit();
         let queue = Queue::import(start.queue_id)?;
@@ -318,6 +325,7 @@ impl Running {
         }
         let (matrix_unit, level) = (self.vtcm.has_matrix_unit(), self.governor.level());
         self.session.close();
+        platform::stop_counting();
         drop(self.workers);
         self.queue.close();
         if level != Level::Off {

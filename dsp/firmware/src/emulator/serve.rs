@@ -4,6 +4,7 @@ use heapless::Vec;
 use hexloom_abi::control::{ControlReply, ControlRequest, Method};
 use hexloom_abi::limits::MAX_THREADS;
 use hexloom_abi::{BufferDesc, StartRequest, Status};
+use hexloom_dsp::control;
 use hexloom_dsp::interp::{BlockRef, Packet};
 use hexloom_dsp::platform::Mapped;
 use hexloom_dsp::pool::Pool;
@@ -89,7 +90,7 @@ fn call(platform: &EmuPlatform, request: &ControlRequest, attached: Option<i32>)
             platform.unlearn(request.fd);
             ControlReply::new(Status::Ok)
         }
-        (Method::STOP | Method::FORGET | Method::BATCH, _) => ControlReply::new(Status::NotStarted),
+        (Method::STOP | Method::FORGET | Method::BATCH | Method::COUNT, _) => ControlReply::new(Status::NotStarted),
         _ => ControlReply::new(Status::Unsupported),
     }
 }
@@ -106,6 +107,13 @@ fn serve_session(socket: i32, platform: &EmuPlatform, start: &StartRequest) -> b
         bytes: start.pinned_bytes,
         fd: start.pinned_fd,
         ..BufferDesc::default()
+    };
+    let limits = match SessionLimits::new(start, KernelSet::best()) {
+        Ok(limits) => limits,
+        Err(status) => {
+            answer(socket, &ControlReply::new(status));
+            return true;
+        }
     };
     let memory = match SessionMemory::new(platform, &pinned, start) {
         Ok(memory) => memory,
@@ -129,7 +137,6 @@ fn serve_session(socket: i32, platform: &EmuPlatform, start: &StartRequest) -> b
             return true;
         }
     };
-    let limits = SessionLimits::new(start, KernelSet::best());
     let mut session = Session::new(&pool, limits, memory.descriptors(), memory.scratch(start));
     answer(socket, &ControlReply::new(Status::Ok));
     let mut bytes = [0u8; size_of::<ControlRequest>()];
@@ -153,6 +160,10 @@ fn serve_session(socket: i32, platform: &EmuPlatform, start: &StartRequest) -> b
             Method::FORGET => {
                 session.forget(request.fd);
                 answer(socket, &ControlReply::new(Status::Ok));
+            }
+            Method::COUNT => {
+                let counted = control::events(&request).and_then(|events| session.count(&events));
+                answer(socket, &status(counted));
             }
             Method::STOP => {
                 answer(socket, &ControlReply::new(Status::Ok));

@@ -49,6 +49,7 @@ fn value(args: &OpArgs<'_>, x: f64) -> Result<f64, Status> {
         Opcode::Log => real::ln(x),
         Opcode::Sin => real::sin_cos(x).0,
         Opcode::Cos => real::sin_cos(x).1,
+        Opcode::Fill => param(0),
         Opcode::LeakyRelu if x > 0.0 => x,
         Opcode::LeakyRelu => x * param(0),
         Opcode::Xielu if x > 0.0 => param(1) * x * x + param(2) * x,

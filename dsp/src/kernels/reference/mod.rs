@@ -37,6 +37,7 @@ pub(super) fn run(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::SetRows => data::set_rows(args),
         Opcode::Cpy | Opcode::CpyFence => data::cpy(args),
         Opcode::Argmax => row::argmax(args),
+        Opcode::Argsort => row::argsort(args),
         Opcode::Allreduce | Opcode::AllreduceAdd => elementwise::reduce(args),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window(args),
         Opcode::MulMatId => sums::matmul_id(args),

@@ -74,3 +74,23 @@ pub(super) fn argmax(args: &OpArgs<'_>) -> Result<(), Status> {
     }
     Ok(())
 }
+
+/// An element's place is the number of elements that go before it.
+pub(super) fn argsort(args: &OpArgs<'_>) -> Result<(), Status> {
+    let (x, out) = (args.src(0)?, args.dst(0)?);
+    for [i1, i2, i3] in rows(&x) {
+        let value = |i0| get(&x, [i0, i1, i2, i3]);
+        let before = |a: usize, b: usize| {
+            let order = value(a).total_cmp(&value(b));
+            let order = if args.op.param(0) == 1 { order.reverse() } else { order };
+            order.then(a.cmp(&b)).is_lt()
+        };
+        for i0 in 0..x.ne()[0] {
+            let place = (0..x.ne()[0]).filter(|&other| before(other, i0)).count();
+            if place < out.ne()[0] {
+                out.element::<i32>(place, [i1, i2, i3]).set(0, i0 as i32);
+            }
+        }
+    }
+    Ok(())
+}

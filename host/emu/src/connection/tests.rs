@@ -63,6 +63,7 @@ fn calls_without_a_session_are_refused() {
     refused(Method::STOP, Status::NotStarted);
     refused(Method::FORGET, Status::NotStarted);
     refused(Method::BATCH, Status::NotStarted);
+    refused(Method::COUNT, Status::NotStarted);
     refused(Method::MAP, Status::Invalid);
     refused(Method::START, Status::Truncated);
     refused(Method(99), Status::Unsupported);

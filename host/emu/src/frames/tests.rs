@@ -62,15 +62,21 @@ fn broken_images_give_errors() {
 
 #[test]
 fn lines_of_the_system_log_carry_frames() {
-    let line = "12-01 10:00 cdsp: hexloom-frame d0003000 0102ff";
-    assert_eq!(frame_of_line(line), Some((0xd000_3000, vec![1, 2, 0xff])));
+    let line = "12-01 10:00 cdsp: hexloom-frame 73 d0003000 0102ff";
+    let frame = DeviceFrame {
+        arch: 73,
+        load_base: 0xd000_3000,
+        encoded: vec![1, 2, 0xff],
+    };
+    assert_eq!(frame_of_line(line), Some(frame));
     for broken in [
         "",
         "hexloom-frame",
-        "hexloom-frame 1",
-        "hexloom-frame x 00",
-        "hexloom-frame 1 0g",
-        "hexloom-frame 1 \u{e9}\u{e9}",
+        "hexloom-frame 73 1",
+        "hexloom-frame v73 1 00",
+        "hexloom-frame 73 x 00",
+        "hexloom-frame 73 1 0g",
+        "hexloom-frame 73 1 \u{e9}\u{e9}",
     ] {
         assert_eq!(frame_of_line(broken), None, "{broken}");
     }

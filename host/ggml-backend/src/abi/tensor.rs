@@ -90,6 +90,8 @@ ops! {
     None = 0, "NONE";
     Dup = 1, "DUP";
     Add = 2, "ADD";
+    AddId = 3, "ADD_ID";
+    Add1 = 4, "ADD1";
     Acc = 5, "ACC";
     Sub = 6, "SUB";
     Mul = 7, "MUL";
@@ -108,6 +110,7 @@ ops! {
     Concat = 22, "CONCAT";
     Norm = 24, "NORM";
     RmsNorm = 25, "RMS_NORM";
+    GroupNorm = 27, "GROUP_NORM";
     L2Norm = 28, "L2_NORM";
     MulMat = 29, "MUL_MAT";
     MulMatId = 30, "MUL_MAT_ID";
@@ -122,6 +125,7 @@ ops! {
     Transpose = 39, "TRANSPOSE";
     GetRows = 40, "GET_ROWS";
     SetRows = 42, "SET_ROWS";
+    Diag = 43, "DIAG";
     SoftMax = 46, "SOFT_MAX";
     Rope = 48, "ROPE";
     RopeBack = 49, "ROPE_BACK";
@@ -132,8 +136,19 @@ ops! {
     Conv3d = 57, "CONV_3D";
     Pool1d = 60, "POOL_1D";
     Pool2d = 61, "POOL_2D";
+    Upscale = 63, "UPSCALE";
+    Pad = 64, "PAD";
+    Roll = 66, "ROLL";
+    Arange = 67, "ARANGE";
+    TimestepEmbedding = 68, "TIMESTEP_EMBEDDING";
+    Argsort = 69, "ARGSORT";
+    TopK = 70, "TOP_K";
     LeakyRelu = 71, "LEAKY_RELU";
+    Tri = 72, "TRI";
+    Fill = 73, "FILL";
     FlashAttnExt = 74, "FLASH_ATTN_EXT";
+    SsmConv = 76, "SSM_CONV";
+    SolveTri = 85, "SOLVE_TRI";
     Unary = 91, "UNARY";
     Glu = 100, "GLU";
 }

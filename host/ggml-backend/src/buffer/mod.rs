@@ -40,6 +40,7 @@ pub(crate) fn layout_version() -> u64 {
 impl Memory {
     pub(crate) fn new(device: &'static DeviceState, bytes: usize) -> Result<Arc<Self>, BackendError> {
         let buffer = device.session()?.alloc("ggml buffer", bytes as u64)?;
+        device.note_allocated(buffer.bytes());
         Ok(Arc::new(Self {
             device,
             buffer,
@@ -112,6 +113,12 @@ impl Memory {
 
     fn tiles(&self) -> MutexGuard<'_, Tiles> {
         self.tiles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.device.note_freed(self.buffer.bytes());
     }
 }
 

@@ -3,6 +3,8 @@
 //! Whether the op has a kernel is not decided here: the session's own rules are asked, so that nothing is claimed that
 //! the DSP would refuse.
 
+mod compose;
+mod moves;
 mod parts;
 mod window;
 
@@ -85,9 +87,10 @@ pub(crate) struct Node {
 pub(crate) type Why = &'static str;
 
 impl Node {
-    /// The nodes of a tensor that is computed: one, or for ops that only move data a few copies.
+    /// The nodes of a tensor that is computed: one, or for ops without a kernel of their own a few that come to the same.
     pub(crate) fn list(tensor: &Tensor) -> Result<Vec<Self>, Why> {
-        match parts::nodes(tensor) {
+        let several = [parts::nodes, moves::nodes, compose::nodes];
+        match several.into_iter().find_map(|nodes| nodes(tensor)) {
             Some(nodes) => nodes,
             None => Ok(vec![Self::of(tensor)?]),
         }
@@ -110,7 +113,7 @@ impl Node {
             return node;
         }
         let (opcode, params, n_srcs) = match tensor.op().ok_or("hexloom does not know the op")? {
-            abi::Op::Add => (Opcode::Add, first(0), 2),
+            abi::Op::Add | abi::Op::Add1 => (Opcode::Add, first(0), 2),
             abi::Op::Sub => (Opcode::Sub, first(0), 2),
             abi::Op::Mul => (Opcode::Mul, first(0), 2),
             abi::Op::Div => (Opcode::Div, first(0), 2),
@@ -155,6 +158,12 @@ impl Node {
             abi::Op::SetRows => (Opcode::SetRows, first(0), 2),
             abi::Op::Cpy | abi::Op::Cont | abi::Op::Dup => (Opcode::Cpy, first(0), 1),
             abi::Op::Argmax => (Opcode::Argmax, first(0), 1),
+            abi::Op::Argsort => (Opcode::Argsort, first(1), 1),
+            abi::Op::TopK => {
+                let mut params = first(0);
+                params[0] = 1;
+                (Opcode::Argsort, params, 1)
+            }
             abi::Op::Im2col
             | abi::Op::Im2col3d
             | abi::Op::Conv2d
@@ -164,7 +173,19 @@ impl Node {
             | abi::Op::Concat
             | abi::Op::Set
             | abi::Op::Acc
-            | abi::Op::Repeat => return Err("has a form that hexloom does not know"),
+            | abi::Op::Repeat
+            | abi::Op::Fill
+            | abi::Op::Pad
+            | abi::Op::Roll
+            | abi::Op::Diag
+            | abi::Op::Tri
+            | abi::Op::Upscale
+            | abi::Op::Arange
+            | abi::Op::TimestepEmbedding
+            | abi::Op::GroupNorm
+            | abi::Op::AddId
+            | abi::Op::SsmConv
+            | abi::Op::SolveTri => return Err("has a form that hexloom does not know"),
             abi::Op::None | abi::Op::View | abi::Op::Reshape | abi::Op::Permute | abi::Op::Transpose => {
                 return Err("computes nothing");
             }
@@ -196,6 +217,35 @@ impl Node {
     pub(crate) fn wants_tiles(&self, idx: usize) -> bool {
         idx == 0 && self.opcode == Opcode::MulMat
     }
+}
+
+/// Where scratch tensors are said to lie: at no address that memory has.
+const SCRATCH: usize = 1;
+
+/// A dense tensor of numbers whose place is the graph's to decide, called as the op is. An op has one at most.
+fn scratch(op: &Tensor, dtype: DType, ne: [i64; 4]) -> Result<Tensor, Why> {
+    let bytes = usize::try_from(dtype.block_bytes()).map_err(|_| "has blocks without end")?;
+    let mut nb = [bytes; 4];
+    for dim in 1..4 {
+        let n = usize::try_from(ne[dim - 1]).ok();
+        let stride = n.and_then(|n| nb[dim - 1].checked_mul(n));
+        nb[dim] = stride.ok_or("a stride does not fit")?;
+    }
+    Ok(Tensor {
+        ne,
+        nb,
+        dtype: dtype.number(),
+        op: abi::Op::None as u32,
+        buffer: std::ptr::null_mut(),
+        view_src: std::ptr::null_mut(),
+        data: std::ptr::without_provenance_mut(SCRATCH),
+        ..*op
+    })
+}
+
+/// Whether a tensor's place is the graph's to decide.
+pub(crate) fn is_scratch(tensor: &Tensor) -> bool {
+    tensor.buffer.is_null() && tensor.data as usize == SCRATCH
 }
 
 /// Type, dimensions and strides of a tensor, as rows or as the tiles that its bytes become.
@@ -245,4 +295,33 @@ pub(crate) fn tile_bytes(tensor: &Tensor) -> Option<u64> {
     let layout = TileLayout::new(rows.dtype, rows.ne[0])?;
     layout.strides(rows.dtype, rows.ne)?;
     layout.tensor_bytes(rows.ne).filter(|_| dense)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    /// A dense tensor at an address that nobody reads.
+    pub(super) fn f32(ne: [i64; 4], op: abi::Op) -> Tensor {
+        let row = 4 * ne[0] as usize;
+        let matrix = row * ne[1] as usize;
+        Tensor {
+            dtype: 0,
+            buffer: ptr::null_mut(),
+            ne,
+            nb: [4, row, matrix, matrix * ne[2] as usize],
+            op: op as u32,
+            op_params: [0; 16],
+            flags: 0,
+            src: [ptr::null_mut(); 10],
+            view_src: ptr::null_mut(),
+            view_offs: 0,
+            data: ptr::without_provenance_mut(0x1000),
+            name: [0; 64],
+            extra: ptr::null_mut(),
+            padding: [0; 8],
+        }
+    }
 }

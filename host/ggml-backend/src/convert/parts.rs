@@ -26,7 +26,7 @@ fn concat(tensor: &Tensor) -> Result<Vec<Node>, Why> {
     let mut at = [0; 4];
     let mut nodes = Vec::new();
     for src in (0..10).map_while(|idx| tensor.src(idx)) {
-        nodes.push(cpy(*src, part(tensor, src.ne, tensor.nb, at)?));
+        nodes.push(cpy(*src, part(tensor, src.ne, at)?));
         at[dim] += src.ne[dim];
     }
     Ok(nodes)
@@ -49,7 +49,7 @@ fn repeat(tensor: &Tensor) -> Result<Vec<Node>, Why> {
         }
         at
     };
-    let all = (0..copies).map(|copy| Ok(cpy(*src, part(tensor, src.ne, tensor.nb, place(copy))?)));
+    let all = (0..copies).map(|copy| Ok(cpy(*src, part(tensor, src.ne, place(copy))?)));
     all.collect()
 }
 
@@ -81,7 +81,7 @@ fn set(tensor: &Tensor, opcode: Opcode) -> Result<Vec<Node>, Why> {
     Ok(nodes)
 }
 
-fn cpy(from: Tensor, to: Tensor) -> Node {
+pub(super) fn cpy(from: Tensor, to: Tensor) -> Node {
     Node {
         opcode: Opcode::Cpy,
         params: [0; MAX_PARAMS],
@@ -91,7 +91,7 @@ fn cpy(from: Tensor, to: Tensor) -> Node {
 }
 
 /// A view of `ne` elements whose first one is at `at`.
-fn part(tensor: &Tensor, ne: [i64; 4], nb: [usize; 4], at: [i64; 4]) -> Result<Tensor, Why> {
+pub(super) fn part(tensor: &Tensor, ne: [i64; 4], at: [i64; 4]) -> Result<Tensor, Why> {
     let block = super::block_elems(tensor).ok_or("hexloom does not know a data type")?;
     if at[0] % block != 0 {
         return Err("begins within a block");
@@ -99,7 +99,7 @@ fn part(tensor: &Tensor, ne: [i64; 4], nb: [usize; 4], at: [i64; 4]) -> Result<T
     let places = [at[0] / block, at[1], at[2], at[3]];
     let offset = places
         .iter()
-        .zip(nb)
+        .zip(tensor.nb)
         .map(|(&place, stride)| place as usize * stride)
         .sum();
     Ok(Tensor {
@@ -111,30 +111,8 @@ fn part(tensor: &Tensor, ne: [i64; 4], nb: [usize; 4], at: [i64; 4]) -> Result<T
 
 #[cfg(test)]
 mod tests {
-    use std::ptr;
-
+    use super::super::tests::f32;
     use super::*;
-
-    fn f32(ne: [i64; 4], op: abi::Op) -> Tensor {
-        let row = 4 * ne[0] as usize;
-        let matrix = row * ne[1] as usize;
-        Tensor {
-            dtype: 0,
-            buffer: ptr::null_mut(),
-            ne,
-            nb: [4, row, matrix, matrix * ne[2] as usize],
-            op: op as u32,
-            op_params: [0; 16],
-            flags: 0,
-            src: [ptr::null_mut(); 10],
-            view_src: ptr::null_mut(),
-            view_offs: 0,
-            data: ptr::without_provenance_mut(0x1000),
-            name: [0; 64],
-            extra: ptr::null_mut(),
-            padding: [0; 8],
-        }
-    }
 
     #[test]
     fn parts_lie_behind_each_other() {

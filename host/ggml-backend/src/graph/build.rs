@@ -126,7 +126,7 @@ impl Build<'_> {
                 *id = self.graph.cont(&format!("{} (moved)", tensor.name()), *id)?;
             }
         }
-        if needed_later {
+        if needed_later && !convert::is_scratch(&node.dst) {
             self.graph.output(dst);
         }
         self.graph
@@ -186,8 +186,13 @@ impl Build<'_> {
     }
 
     fn add(&mut self, tensor: &Tensor, tiled: bool) -> Result<TensorId, BackendError> {
-        let memory = memory_of(tensor)?;
         let shape = convert::shape(tensor, tiled).map_err(|why| refused(tensor, why))?;
+        if convert::is_scratch(tensor) {
+            let id = self.graph.computed(&tensor.name(), shape.dtype, shape.ne)?;
+            self.ids.insert(Key::new(tensor, tiled), id);
+            return Ok(id);
+        }
+        let memory = memory_of(tensor)?;
         let offset = memory.offset(tensor)?;
         // SAFETY: ggml keeps the buffers of a graph's tensors alive while the graph runs.
         let usage = unsafe { tensor.owner().buffer.as_ref() }.map_or(0, |buffer| buffer.usage);

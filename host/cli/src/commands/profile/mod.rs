@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hexloom::SessionOptions;
+use hexloom::abi::control::CountedEvents;
+use hexloom::abi::limits::PMU_COUNTERS;
 use hexloom_models::llama::{Context, LlamaConfig};
 
 use crate::args::{ModelArg, SessionArgs};
@@ -41,6 +43,9 @@ pub(crate) struct Args {
     /// Write a timeline in Chrome's trace event format, for ui.perfetto.dev or chrome://tracing.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Events for the DSP's performance counters, at most 8, by their numbers on its architecture.
+    #[arg(long, value_name = "EVENT,...", value_delimiter = ',', value_parser = event)]
+    count: Vec<u16>,
     #[command(flatten)]
     session: SessionArgs,
     /// Print one JSON object.
@@ -64,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // Before the long work: that a file cannot be written should not be found out after it.
     let file = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let options = SessionOptions {
+        counters: counters(&args.count)?,
         trace_records: if file.is_some() { TRACE_RECORDS } else { 0 },
         ..args.session.options(false)
     };
@@ -99,6 +105,31 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An event's number, decimal or with `0x`.
+fn event(text: &str) -> Result<u16, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    let number = number.ok().filter(|&number| number <= CountedEvents::MAX);
+    number.ok_or_else(|| format!("an event is a number from 0 to {:#x}", CountedEvents::MAX))
+}
+
+/// An event for each counter.
+fn counters(events: &[u16]) -> Result<[u16; PMU_COUNTERS], Failure> {
+    let mut counters = [0; PMU_COUNTERS];
+    let places = counters.get_mut(..events.len());
+    let places = places.ok_or_else(|| {
+        let what = format!(
+            "--count names {} events, and there are {PMU_COUNTERS} counters",
+            events.len()
+        );
+        Failure::Argument(what)
+    })?;
+    places.copy_from_slice(events);
+    Ok(counters)
+}
+
 /// Positions that the steps take, with one to warm up; more than the model was trained with would measure no use of it.
 fn context_length(args: &Args, trained: u32) -> Result<u32, Failure> {
     let needed = u64::from(args.prompt) + u64::from(args.n) + 1;
@@ -129,5 +160,21 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure {
     move |source| Failure::Write {
         path: path.clone(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_numbers_for_eight_counters() {
+        assert_eq!([event("7"), event("0x3ff")], [Ok(7), Ok(0x3ff)]);
+        for bad in ["", "x", "-1", "0x400", "0x"] {
+            assert!(event(bad).is_err_and(|why| why.contains("0x3ff")), "{bad}");
+        }
+        assert_eq!(counters(&[3, 4]).ok(), Some([3, 4, 0, 0, 0, 0, 0, 0]));
+        let error = counters(&[1; 9]).unwrap_err().to_string();
+        assert!(error.contains("9 events"), "{error}");
     }
 }
