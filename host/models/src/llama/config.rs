@@ -118,7 +118,7 @@ impl LlamaConfig {
     /// The window of `layer`, if it has one.
     pub(crate) fn local_of(&self, layer: u32) -> Option<&LocalConfig> {
         let local = self.local.as_ref()?;
-        ((layer + 1) % local.period != 0).then_some(local)
+        (!(layer + 1).is_multiple_of(local.period)).then_some(local)
     }
 
     /// Elements of one token's keys, and of its values.

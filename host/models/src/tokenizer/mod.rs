@@ -43,7 +43,7 @@ pub struct Tokenizer {
 #[derive(Debug)]
 enum Finder {
     Ranked(Box<tokenizers::Tokenizer>),
-    Scored(Scored),
+    Scored(Box<Scored>),
 }
 
 impl Tokenizer {
@@ -60,7 +60,9 @@ impl Tokenizer {
             Kind::Ranks { pre, merges } => {
                 Finder::Ranked(Box::new(ranked::build(&description, pre, merges, gguf.path())?))
             }
-            Kind::Scores { scores, space_prefix } => Finder::Scored(Scored::new(&description, scores, *space_prefix)),
+            Kind::Scores { scores, space_prefix } => {
+                Finder::Scored(Box::new(Scored::new(&description, scores, *space_prefix)))
+            }
         };
         let Description {
             add_bos,
