@@ -32,6 +32,7 @@ pub(crate) enum Name {
     /// Whisper tiny for English, F16, in the form that whisper.cpp reads.
     WhisperTiny,
     /// Gemma 3 270M, Q4_K_M.
+    #[value(name = "gemma3-270m")]
     Gemma3270m,
 }
 
