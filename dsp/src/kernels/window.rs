@@ -253,9 +253,3 @@ impl Kernel for Pool<'_> {
         }
     }
 }
-
-/// An element of a float tensor, for the reference.
-pub(super) fn element(row: Option<Row<'_>>, place: i64, len: usize) -> Option<f64> {
-    let place = usize::try_from(place).ok().filter(|&place| place < len)?;
-    row.map(|row| f64::from(row.get(place)))
-}

@@ -6,7 +6,7 @@ use hexloom_abi::{Opcode, Status};
 use super::element::{get, indices, put};
 use crate::kernels::OpArgs;
 use crate::kernels::dequantize::Blocks;
-use crate::kernels::window::{Moves, element};
+use crate::kernels::window::Moves;
 use crate::tensor::Tensor;
 
 pub(super) fn window(args: &OpArgs<'_>) -> Result<(), Status> {
@@ -21,7 +21,8 @@ pub(super) fn window(args: &OpArgs<'_>) -> Result<(), Status> {
 /// The image's value under element `at` of the window for result `out`, width first; `None` outside the image.
 fn meet(moves: &Moves, image: &Tensor<'_>, n: usize, channel: usize, out: [usize; 3], at: [usize; 3]) -> Option<f64> {
     let [w, h, d] = [0, 1, 2].map(|axis| moves.position(axis, out[axis], at[axis]));
-    element(moves.row(image, n, channel, [h, d]), w, image.ne()[0])
+    let w = usize::try_from(w).ok().filter(|&w| w < image.ne()[0])?;
+    Some(f64::from(moves.row(image, n, channel, [h, d])?.get(w)))
 }
 
 /// Every element of the window.
