@@ -94,8 +94,8 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         word: "peer-test ggml",
-        budget_s: 480,
-        what: "ggml's operator test and llama.cpp on libggml-hexloom.so",
+        budget_s: 600,
+        what: "ggml's operator test and llama.cpp on libggml-hexloom.so, on `sim` and on `emu`",
         run: peer_test::step,
     },
     Step {

@@ -3,7 +3,7 @@
 //! Two kinds. Byte-level BPE in the manner of GPT-2: text is split by the model's pre-tokenizer, each byte of a
 //! piece becomes one letter of a printable alphabet, and letters are merged by rank. Merging is left
 //! to the `tokenizers` crate. BPE in the manner of SentencePiece, which Gemma and Llama 2 have, merges
-//! by the score of the result ([`scored`]). Which bytes a token stands for is kept here, because a
+//! by the score of the result (`scored`). Which bytes a token stands for is kept here, because a
 //! token may end in the middle of a character.
 
 mod alphabet;
