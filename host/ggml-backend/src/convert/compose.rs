@@ -5,7 +5,6 @@
 
 use hexloom::DType;
 use hexloom::abi::Opcode;
-use hexloom::abi::limits::MAX_PARAMS;
 
 use super::moves::fill;
 use super::parts::{cpy, part};
@@ -44,7 +43,7 @@ fn arange(out: &Tensor) -> Result<Vec<Node>, Why> {
     let [start, _, step] = floats(out);
     Ok(vec![
         fill(out, step),
-        node(Opcode::Cumsum, &[], &[*out], *out),
+        Node::new(Opcode::Cumsum, &[], &[*out], *out),
         scale(*out, 1.0, start - step),
     ])
 }
@@ -73,12 +72,12 @@ fn timestep_embedding(out: &Tensor) -> Result<Vec<Node>, Why> {
     }
     nodes.extend([
         fill(&sines, 1.0),
-        node(Opcode::Cumsum, &[], &[sines], sines),
+        Node::new(Opcode::Cumsum, &[], &[sines], sines),
         scale(sines, falls_by as f32, -falls_by as f32),
-        node(Opcode::Exp, &[], &[sines], sines),
-        node(Opcode::Mul, &[], &[sines, steps], sines),
-        node(Opcode::Cos, &[], &[sines], cosines),
-        node(Opcode::Sin, &[], &[sines], sines),
+        Node::new(Opcode::Exp, &[], &[sines], sines),
+        Node::new(Opcode::Mul, &[], &[sines, steps], sines),
+        Node::new(Opcode::Cos, &[], &[sines], cosines),
+        Node::new(Opcode::Sin, &[], &[sines], sines),
     ]);
     Ok(nodes)
 }
@@ -104,26 +103,29 @@ fn group_norm(out: &Tensor) -> Result<Vec<Node>, Why> {
         return Err("has rows that do not follow each other");
     }
     let eps = out.op_params[1].cast_unsigned();
-    Ok(vec![node(Opcode::Norm, &[eps], &[grouped(x)], grouped(*out))])
+    Ok(vec![Node::new(Opcode::Norm, &[eps], &[grouped(x)], grouped(*out))])
 }
 
-/// Each row plus the row of the second operand that its index names.
+/// Each row plus the row of the second operand that its index names. ggml may place the result over the first operand, so
+/// nothing is written there before the sum.
 fn add_id(out: &Tensor) -> Result<Vec<Node>, Why> {
     let [rows, table, ids] = [operand(out, 0)?, operand(out, 1)?, operand(out, 2)?];
     let n = ids.ne[0] * ids.ne[1];
-    if !packed(out) || ids.ne[2] * ids.ne[3] != 1 || n != out.ne[1] * out.ne[2] {
+    let numbers = [rows, *out].iter().all(|tensor| tensor.nb[0] == 4 && packed(tensor));
+    if !numbers || ids.ne[2] * ids.ne[3] != 1 || n != out.ne[1] * out.ne[2] {
         return Err("has rows that do not follow each other");
     }
-    let line = scratch(&ids, DType::I32, [n, 1, 1, 1])?;
-    let flat = Tensor {
-        ne: [out.ne[0], n, 1, 1],
-        nb: [out.nb[0], out.nb[1], out.nb[1] * n as usize, out.nb[1] * n as usize],
-        ..*out
+    let line = scratch(out, DType::I32, [n, 1, 1, 1])?;
+    let picked = scratch(out, DType::F32, [out.ne[0], n, 1, 1])?;
+    let flat = |tensor: &Tensor| Tensor {
+        ne: picked.ne,
+        nb: picked.nb,
+        ..*tensor
     };
     Ok(vec![
         cpy(ids, line),
-        node(Opcode::GetRows, &[], &[table, line], flat),
-        node(Opcode::Add, &[], &[*out, rows], *out),
+        Node::new(Opcode::GetRows, &[], &[table, line], picked),
+        Node::new(Opcode::Add, &[], &[flat(&rows), picked], flat(out)),
     ])
 }
 
@@ -146,15 +148,15 @@ fn clamped_swiglu(out: &Tensor, (alpha, limit, more): (f32, f32, f32)) -> Result
         return Err("has no slope");
     }
     let gated = scratch(out, DType::F32, out.ne)?;
-    let clamp = |from, low: f32, to| node(Opcode::Clamp, &[low.to_bits(), limit.to_bits()], &[from], to);
+    let clamp = |from, low: f32, to| Node::new(Opcode::Clamp, &[low.to_bits(), limit.to_bits()], &[from], to);
     Ok(vec![
         clamp(x, f32::NEG_INFINITY, gated),
         scale(gated, alpha, 0.0),
-        node(Opcode::Silu, &[], &[gated], gated),
+        Node::new(Opcode::Silu, &[], &[gated], gated),
         scale(gated, 1.0 / alpha, 0.0),
         clamp(gate, -limit, *out),
         scale(*out, 1.0, more),
-        node(Opcode::Mul, &[], &[*out, gated], *out),
+        Node::new(Opcode::Mul, &[], &[*out, gated], *out),
     ])
 }
 
@@ -182,9 +184,9 @@ fn ssm_conv(out: &Tensor) -> Result<Vec<Node>, Why> {
             ..weight
         };
         let to = if at == 0 { *out } else { product };
-        nodes.push(node(Opcode::Mul, &[], &[seen, weight], to));
+        nodes.push(Node::new(Opcode::Mul, &[], &[seen, weight], to));
         if at > 0 {
-            nodes.push(node(Opcode::Add, &[], &[*out, product], *out));
+            nodes.push(Node::new(Opcode::Add, &[], &[*out, product], *out));
         }
     }
     Ok(nodes)
@@ -202,7 +204,7 @@ fn solve_tri(out: &Tensor) -> Result<Vec<Node>, Why> {
     for row in 0..rows {
         let solved = part(out, [width, 1, n2, n3], [0, row, 0, 0])?;
         let pivot = part(&a, [1, 1, n2, n3], [row, row, 0, 0])?;
-        nodes.push(node(Opcode::Div, &[], &[solved, pivot], solved));
+        nodes.push(Node::new(Opcode::Div, &[], &[solved, pivot], solved));
         let below = rows - row - 1;
         if below == 0 {
             continue;
@@ -214,8 +216,8 @@ fn solve_tri(out: &Tensor) -> Result<Vec<Node>, Why> {
             ..column
         };
         let rest = part(out, [width, below, n2, n3], [0, row + 1, 0, 0])?;
-        nodes.push(node(Opcode::OutProd, &[], &[solved, column], product));
-        nodes.push(node(Opcode::Sub, &[], &[rest, product], rest));
+        nodes.push(Node::new(Opcode::OutProd, &[], &[solved, column], product));
+        nodes.push(Node::new(Opcode::Sub, &[], &[rest, product], rest));
     }
     Ok(nodes)
 }
@@ -228,20 +230,9 @@ fn floats<const N: usize>(out: &Tensor) -> [f32; N] {
     std::array::from_fn(|idx| f32::from_bits(out.op_params[idx].cast_unsigned()))
 }
 
-fn node(opcode: Opcode, given: &[u32], srcs: &[Tensor], dst: Tensor) -> Node {
-    let mut params = [0; MAX_PARAMS];
-    params[..given.len()].copy_from_slice(given);
-    Node {
-        opcode,
-        params,
-        srcs: srcs.iter().copied().map(Some).collect(),
-        dst,
-    }
-}
-
 /// s * x + b over itself.
 fn scale(x: Tensor, s: f32, b: f32) -> Node {
-    node(Opcode::Scale, &[s.to_bits(), b.to_bits()], &[x], x)
+    Node::new(Opcode::Scale, &[s.to_bits(), b.to_bits()], &[x], x)
 }
 
 /// Whether all elements follow each other.
@@ -252,4 +243,27 @@ fn packed(tensor: &Tensor) -> bool {
         next = next.saturating_mul(n as usize);
         fits
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::is_scratch;
+    use super::super::tests::f32;
+    use super::*;
+
+    /// Its result may lie over the first operand.
+    #[test]
+    fn add_id_writes_its_result_last() {
+        let (mut rows, mut table) = (f32([32, 2, 3, 1], abi::Op::None), f32([32, 4, 1, 1], abi::Op::None));
+        let mut ids = Tensor {
+            dtype: DType::I32.number(),
+            ..f32([2, 3, 1, 1], abi::Op::None)
+        };
+        let mut out = f32([32, 2, 3, 1], abi::Op::AddId);
+        out.src[..3].copy_from_slice(&[&raw mut rows, &raw mut table, &raw mut ids]);
+        let nodes = nodes(&out).unwrap().unwrap();
+        let (last, before) = nodes.split_last().unwrap();
+        assert!(before.iter().all(|node| is_scratch(&node.dst)));
+        assert_eq!(last.dst.data, out.data);
+    }
 }

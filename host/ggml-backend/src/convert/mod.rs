@@ -96,6 +96,18 @@ impl Node {
         }
     }
 
+    /// A node with all operands present.
+    fn new(opcode: Opcode, given: &[u32], srcs: &[Tensor], dst: Tensor) -> Self {
+        let mut params = [0; MAX_PARAMS];
+        params[..given.len()].copy_from_slice(given);
+        Self {
+            opcode,
+            params,
+            srcs: srcs.iter().copied().map(Some).collect(),
+            dst,
+        }
+    }
+
     fn of(tensor: &Tensor) -> Result<Self, Why> {
         let given = tensor.op_params.map(i32::cast_unsigned);
         let first = |n: usize| {
@@ -222,7 +234,8 @@ impl Node {
 /// Where scratch tensors are said to lie: at no address that memory has.
 const SCRATCH: usize = 1;
 
-/// A dense tensor of numbers whose place is the graph's to decide, called as the op is. An op has one at most.
+/// A dense tensor of numbers whose place is the graph's to decide, called as the op is. Those of one op
+/// differ in type or dimensions.
 fn scratch(op: &Tensor, dtype: DType, ne: [i64; 4]) -> Result<Tensor, Why> {
     let bytes = usize::try_from(dtype.block_bytes()).map_err(|_| "has blocks without end")?;
     let mut nb = [bytes; 4];

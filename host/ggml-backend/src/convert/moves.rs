@@ -2,7 +2,6 @@
 //! comes to lie and a copy for each piece that does.
 
 use hexloom::abi::Opcode;
-use hexloom::abi::limits::MAX_PARAMS;
 
 use super::parts::{cpy, part};
 use super::{Node, Why};
@@ -48,14 +47,7 @@ pub(super) fn nodes(tensor: &Tensor) -> Option<Result<Vec<Node>, Why>> {
 
 /// A constant everywhere.
 pub(super) fn fill(tensor: &Tensor, value: f32) -> Node {
-    let mut params = [0; MAX_PARAMS];
-    params[0] = value.to_bits();
-    Node {
-        opcode: Opcode::Fill,
-        params,
-        srcs: vec![Some(*tensor)],
-        dst: *tensor,
-    }
+    Node::new(Opcode::Fill, &[value.to_bits()], &[*tensor], *tensor)
 }
 
 /// Parameters: for each dimension the elements before and after; then whether they go on from the other side.

@@ -1,7 +1,6 @@
 //! ggml's ops that write a result part by part: copies, and an addition, into views of it.
 
 use hexloom::abi::Opcode;
-use hexloom::abi::limits::MAX_PARAMS;
 
 use super::{Node, Why};
 use crate::abi::{self, Tensor};
@@ -70,24 +69,14 @@ fn set(tensor: &Tensor, opcode: Opcode) -> Result<Vec<Node>, Why> {
         nodes.push(cpy(*whole, *tensor));
     }
     nodes.push(match opcode {
-        Opcode::Add => Node {
-            opcode,
-            params: [0; MAX_PARAMS],
-            srcs: vec![Some(to), Some(*piece)],
-            dst: to,
-        },
+        Opcode::Add => Node::new(opcode, &[], &[to, *piece], to),
         _ => cpy(*piece, to),
     });
     Ok(nodes)
 }
 
 pub(super) fn cpy(from: Tensor, to: Tensor) -> Node {
-    Node {
-        opcode: Opcode::Cpy,
-        params: [0; MAX_PARAMS],
-        srcs: vec![Some(from)],
-        dst: to,
-    }
+    Node::new(Opcode::Cpy, &[], &[from], to)
 }
 
 /// A view of `ne` elements whose first one is at `at`.
