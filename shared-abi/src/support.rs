@@ -8,7 +8,7 @@ mod sync;
 use crate::code::{DType, Opcode};
 use crate::limits::MAX_NX;
 use crate::op::{Op, Shape};
-use crate::window;
+use crate::{recurrence, window};
 
 /// Why an op has no kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +106,7 @@ pub fn check(op: &Op) -> Check {
             )
         }
         Opcode::Argsort => argsort(op),
+        Opcode::LinearAttn => recurrence::check(op),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::check(op),
         Opcode::OutProd => out_prod(op),
         Opcode::MulMatId => matmul_id(op),

@@ -73,6 +73,7 @@ fn opcode(code: Opcode) -> u32 {
         Opcode::L2Norm => 168,
         Opcode::Cumsum => 169,
         Opcode::Argsort => 170,
+        Opcode::LinearAttn => 171,
     }
 }
 
@@ -134,7 +135,7 @@ fn opcodes() {
         assert_eq!(code.number(), opcode(code), "{code}");
         assert_eq!(Opcode::try_from(OpCode(opcode(code))), Ok(code));
     }
-    assert_eq!(Opcode::ALL.len(), 69);
+    assert_eq!(Opcode::ALL.len(), 70);
     unknown(Opcode::ALL.iter().map(|code| code.number()), |n| {
         Opcode::try_from(OpCode(n)).err()
     });

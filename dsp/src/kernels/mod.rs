@@ -17,6 +17,7 @@ mod encode;
 mod formulas;
 mod functions;
 mod get_rows;
+mod linear_attn;
 pub(crate) mod matmul;
 mod matmul_float;
 mod matmul_id;

@@ -7,6 +7,7 @@ mod binary;
 mod cpy;
 mod functions;
 mod gated;
+mod linear_attn;
 mod matmul;
 mod norm;
 mod reduce;
@@ -31,6 +32,7 @@ pub const FAMILIES: &[Family] = &[
     ("cpy", cpy::cases),
     ("functions", functions::cases),
     ("gated", gated::cases),
+    ("linear_attn", linear_attn::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
     ("reduce", reduce::cases),
