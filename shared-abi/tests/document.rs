@@ -208,7 +208,15 @@ fn signature(op: Opcode) -> Signature {
         ),
         Opcode::LeakyRelu | Opcode::Fill => of(X, OUT, "0: s f32"),
         Opcode::LinearAttn => of(
-            &["queries", "decays", "keys", "values", "states", "beta, a or u, or absent", "b, or absent"],
+            &[
+                "queries",
+                "decays",
+                "keys",
+                "values",
+                "states",
+                "beta, a or u, or absent",
+                "b, or absent",
+            ],
             &["result", "states after the last tokens"],
             "0: rule, 1: scale f32, 2: 1 where heads share operands in groups; `recurrence`",
         ),

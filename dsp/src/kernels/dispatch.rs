@@ -5,8 +5,8 @@ use hexloom_abi::{Opcode, Status};
 #[cfg(not(target_arch = "hexagon"))]
 use super::reference;
 use super::{
-    Context, OpArgs, argmax, argsort, attention, binary, cpy, functions, get_rows, linear_attn, matmul, matmul_id, norm, out_prod,
-    reduce, rope, set_rows, soft_max, sums, window,
+    Context, OpArgs, argmax, argsort, attention, binary, cpy, functions, get_rows, linear_attn, matmul, matmul_id,
+    norm, out_prod, reduce, rope, set_rows, soft_max, sums, window,
 };
 use crate::hvx::Isa;
 #[cfg(target_arch = "hexagon")]

@@ -72,11 +72,14 @@ impl<'a> LinearAttn<'a> {
     #[inline(always)]
     fn step<I: Isa>(&self, state: &Row<'_>, value: f32, at: [usize; 3]) -> f32 {
         let [query, key, decay] = [&self.queries, &self.keys, &self.decays].map(|tensor| self.row(tensor, at));
-        let [first, second] = [&self.first, &self.second].map(|tensor| tensor.as_ref().map(|tensor| self.row(tensor, at)));
+        let [first, second] =
+            [&self.first, &self.second].map(|tensor| tensor.as_ref().map(|tensor| self.row(tensor, at)));
         let same = (self.decays.ne()[0] == 1).then(|| I::splat(decay.get(0)));
         let decay = |start: usize| same.unwrap_or_else(|| decay.load::<I>(start, 0.0));
         let known = match (self.rule, &first) {
-            (DELTA, _) => dot::<I>(state, |start, x| I::mul(key.load::<I>(start, 0.0), I::mul(x, decay(start)))),
+            (DELTA, _) => dot::<I>(state, |start, x| {
+                I::mul(key.load::<I>(start, 0.0), I::mul(x, decay(start)))
+            }),
             (LOW_RANK, Some(first)) => dot::<I>(state, |start, x| I::mul(first.load::<I>(start, 0.0), x)),
             _ => 0.0,
         };

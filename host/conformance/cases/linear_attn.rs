@@ -16,7 +16,9 @@ fn case(rule: u32, [width, values, heads, tokens, seqs]: Sizes, [shared, kept]: 
     };
     let decays = |n: u32| Operand::f32([n, shared, tokens, seqs]).fill(Fill::Values(vec![0.9, 0.5, 0.75, 0.99, 0.8]));
     let case = Case::new(Opcode::LinearAttn)
-        .named(format_args!("rule {rule}, {width} {values} {heads} {tokens} {seqs}, {shared} shared, {kept} kept"))
+        .named(format_args!(
+            "rule {rule}, {width} {values} {heads} {tokens} {seqs}, {shared} shared, {kept} kept"
+        ))
         .src(small(width, shared, tokens))
         .src(decays(if rule == DELTA { 1 } else { width }))
         .src(small(width, shared, tokens))

@@ -18,7 +18,11 @@ pub(super) fn linear_attn(args: &OpArgs<'_>) -> Result<(), Status> {
     // Element i of what a head reads of an operand; one that has a single element has it for all.
     let of = |tensor: &Tensor<'_>, i: usize, [head, token, seq]: [usize; 3]| {
         let [n0, n1, n2, n3] = tensor.ne();
-        let head = if args.op.param(2) == 1 { head / (n_heads / n1) } else { head % n1 };
+        let head = if args.op.param(2) == 1 {
+            head / (n_heads / n1)
+        } else {
+            head % n1
+        };
         get(tensor, [i % n0, head, token % n2, seq % n3])
     };
     let first = |i, at| args.src_opt(5).map_or(0.0, |tensor| of(&tensor, i, at));
@@ -34,7 +38,9 @@ pub(super) fn linear_attn(args: &OpArgs<'_>) -> Result<(), Status> {
             let v = get(&values, [value, head, token, seq]);
             let state = |i| get(&after, place(last, i));
             let known: f64 = match rule {
-                DELTA => (0..width).map(|i| of(&keys, i, at) * of(&decays, i, at) * state(i)).sum(),
+                DELTA => (0..width)
+                    .map(|i| of(&keys, i, at) * of(&decays, i, at) * state(i))
+                    .sum(),
                 LOW_RANK => (0..width).map(|i| first(i, at) * state(i)).sum(),
                 _ => 0.0,
             };
@@ -43,7 +49,11 @@ pub(super) fn linear_attn(args: &OpArgs<'_>) -> Result<(), Status> {
             for i in 0..width {
                 let (was, taken) = (state(i), gain * of(&keys, i, at));
                 let next = was * of(&decays, i, at) + taken + second(i, at) * known;
-                let read = if rule == BONUS { was + first(i, at) * taken } else { next };
+                let read = if rule == BONUS {
+                    was + first(i, at) * taken
+                } else {
+                    next
+                };
                 result += of(&queries, i, at) * read;
                 put(&after, place(last, i), next);
             }

@@ -148,7 +148,11 @@ ops! {
     Fill = 73, "FILL";
     FlashAttnExt = 74, "FLASH_ATTN_EXT";
     SsmConv = 76, "SSM_CONV";
+    RwkvWkv6 = 82, "RWKV_WKV6";
+    GatedLinearAttn = 83, "GATED_LINEAR_ATTN";
+    RwkvWkv7 = 84, "RWKV_WKV7";
     SolveTri = 85, "SOLVE_TRI";
+    GatedDeltaNet = 86, "GATED_DELTA_NET";
     Unary = 91, "UNARY";
     Glu = 100, "GLU";
 }

@@ -236,6 +236,7 @@ fn node(opcode: Opcode, given: &[u32], srcs: &[Tensor], dst: Tensor) -> Node {
         params,
         srcs: srcs.iter().copied().map(Some).collect(),
         dst,
+        dst_2: None,
     }
 }
 

@@ -6,6 +6,7 @@
 mod compose;
 mod moves;
 mod parts;
+mod recurrence;
 mod window;
 
 use hexloom::DType;
@@ -81,6 +82,8 @@ pub(crate) struct Node {
     pub(crate) params: [u32; MAX_PARAMS],
     pub(crate) srcs: Vec<Option<Tensor>>,
     pub(crate) dst: Tensor,
+    /// A second result.
+    pub(crate) dst_2: Option<Tensor>,
 }
 
 /// Why a node has no op, in words that follow its name.
@@ -89,7 +92,7 @@ pub(crate) type Why = &'static str;
 impl Node {
     /// The nodes of a tensor that is computed: one, or for ops without a kernel of their own a few that come to the same.
     pub(crate) fn list(tensor: &Tensor) -> Result<Vec<Self>, Why> {
-        let several = [parts::nodes, moves::nodes, compose::nodes];
+        let several = [parts::nodes, moves::nodes, compose::nodes, recurrence::nodes];
         match several.into_iter().find_map(|nodes| nodes(tensor)) {
             Some(nodes) => nodes,
             None => Ok(vec![Self::of(tensor)?]),
@@ -185,7 +188,11 @@ impl Node {
             | abi::Op::GroupNorm
             | abi::Op::AddId
             | abi::Op::SsmConv
-            | abi::Op::SolveTri => return Err("has a form that hexloom does not know"),
+            | abi::Op::SolveTri
+            | abi::Op::RwkvWkv6
+            | abi::Op::RwkvWkv7
+            | abi::Op::GatedLinearAttn
+            | abi::Op::GatedDeltaNet => return Err("has a form that hexloom does not know"),
             abi::Op::None | abi::Op::View | abi::Op::Reshape | abi::Op::Permute | abi::Op::Transpose => {
                 return Err("computes nothing");
             }
@@ -195,6 +202,7 @@ impl Node {
             params,
             srcs: (0..n_srcs).map(|idx| tensor.src(idx).copied()).collect(),
             dst: *tensor,
+            dst_2: None,
         })
     }
 
@@ -210,6 +218,7 @@ impl Node {
             *to = src.as_ref().map(|src| shape(src, tiled(idx, src))).transpose()?;
         }
         op.dsts[0] = Some(shape(&self.dst, false)?);
+        op.dsts[1] = self.dst_2.as_ref().map(|dst| shape(dst, false)).transpose()?;
         Ok(op)
     }
 

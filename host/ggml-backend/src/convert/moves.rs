@@ -55,6 +55,7 @@ pub(super) fn fill(tensor: &Tensor, value: f32) -> Node {
         params,
         srcs: vec![Some(*tensor)],
         dst: *tensor,
+        dst_2: None,
     }
 }
 

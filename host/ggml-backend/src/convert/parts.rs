@@ -75,6 +75,7 @@ fn set(tensor: &Tensor, opcode: Opcode) -> Result<Vec<Node>, Why> {
             params: [0; MAX_PARAMS],
             srcs: vec![Some(to), Some(*piece)],
             dst: to,
+            dst_2: None,
         },
         _ => cpy(*piece, to),
     });
@@ -87,6 +88,7 @@ pub(super) fn cpy(from: Tensor, to: Tensor) -> Node {
         params: [0; MAX_PARAMS],
         srcs: vec![Some(from)],
         dst: to,
+        dst_2: None,
     }
 }
 
