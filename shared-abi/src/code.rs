@@ -243,6 +243,10 @@ codes! {
         Cumsum = 169, "CUMSUM";
         /// Indices of a row's elements in their order, as many as the result has; equal ones in the order they lie in.
         Argsort = 170, "ARGSORT";
+        /// A state that decays, takes in `v k^T` and is read by `r`, token by token ([`crate::recurrence`]).
+        LinearAttn = 171, "LINEAR_ATTN";
+        /// How many elements of two integer tensors are the same.
+        CountEqual = 172, "COUNT_EQUAL";
     }
 }
 

@@ -26,6 +26,7 @@ pub mod limits;
 pub mod message;
 pub mod op;
 pub mod profile;
+pub mod recurrence;
 pub mod scratch;
 pub mod support;
 pub mod tile;

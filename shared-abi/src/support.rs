@@ -8,7 +8,7 @@ mod sync;
 use crate::code::{DType, Opcode};
 use crate::limits::MAX_NX;
 use crate::op::{Op, Shape};
-use crate::window;
+use crate::{recurrence, window};
 
 /// Why an op has no kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +106,14 @@ pub fn check(op: &Op) -> Check {
             )
         }
         Opcode::Argsort => argsort(op),
+        Opcode::CountEqual => {
+            let a = of_type(op, Part::Src(0), &[DType::I32])?;
+            let b = of_type(op, Part::Src(1), &[DType::I32])?;
+            let out = of_type(op, Part::Dst(0), &[DType::I64])?;
+            ensure(a.ne == b.ne, Part::Src(1), Reason::Shape)?;
+            ensure(out.elems() == 1, Part::Dst(0), Reason::Shape)
+        }
+        Opcode::LinearAttn => recurrence::check(op),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::check(op),
         Opcode::OutProd => out_prod(op),
         Opcode::MulMatId => matmul_id(op),

@@ -73,6 +73,8 @@ fn opcode(code: Opcode) -> u32 {
         Opcode::L2Norm => 168,
         Opcode::Cumsum => 169,
         Opcode::Argsort => 170,
+        Opcode::LinearAttn => 171,
+        Opcode::CountEqual => 172,
     }
 }
 
@@ -134,7 +136,7 @@ fn opcodes() {
         assert_eq!(code.number(), opcode(code), "{code}");
         assert_eq!(Opcode::try_from(OpCode(opcode(code))), Ok(code));
     }
-    assert_eq!(Opcode::ALL.len(), 69);
+    assert_eq!(Opcode::ALL.len(), 71);
     unknown(Opcode::ALL.iter().map(|code| code.number()), |n| {
         Opcode::try_from(OpCode(n)).err()
     });

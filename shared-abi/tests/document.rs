@@ -207,6 +207,20 @@ fn signature(op: Opcode) -> Signature {
             "0 to 4: `AllreduceParams`",
         ),
         Opcode::LeakyRelu | Opcode::Fill => of(X, OUT, "0: s f32"),
+        Opcode::LinearAttn => of(
+            &[
+                "queries",
+                "decays",
+                "keys",
+                "values",
+                "states",
+                "beta, a or u, or absent",
+                "b, or absent",
+            ],
+            &["result", "states after the last tokens"],
+            "0: rule, 1: scale f32, 2: 1 where heads share operands in groups; `recurrence`",
+        ),
+        Opcode::CountEqual => of(&["a", "b"], &["number"], ""),
         Opcode::Argsort => of(X, &["indices"], "0: 1 from the largest down"),
         Opcode::Xielu => of(X, OUT, "f32: 0 n, 1 p, 2 b, 3 eps"),
         Opcode::Im2col => of(&["image"], &["rows"], WINDOW),
@@ -257,6 +271,8 @@ fn sample(opcode: Opcode) -> Option<Op> {
         }
         Opcode::GetRows | Opcode::SetRows => (vec![row(), dense(I32, [1, 1, 1, 1])], row()),
         Opcode::Argmax | Opcode::Argsort => (vec![row()], dense(I32, [1, 1, 1, 1])),
+        Opcode::CountEqual => (vec![dense(I32, [1, 1, 1, 1]); 2], dense(DType::I64, [1, 1, 1, 1])),
+        Opcode::LinearAttn => (vec![row(); 7], dense(F32, [1, 1, 1, 1])),
         Opcode::Fence => (vec![slot()], None),
         Opcode::MdevGroup => (vec![slot()], None),
         Opcode::Allreduce => (vec![row(), slot()], row()),
@@ -286,6 +302,11 @@ fn sample(opcode: Opcode) -> Option<Op> {
             (op.params[1], op.params[3], op.params[4]) = (1, 1, 1);
         }
         _ => {}
+    }
+    if opcode == Opcode::LinearAttn {
+        op.params[0] = hexloom_abi::recurrence::LOW_RANK;
+        op.srcs[3] = dense(F32, [1, 1, 1, 1]);
+        op.dsts[1] = row();
     }
     if matches!(opcode, Opcode::Im2col | Opcode::Conv | Opcode::Pool) {
         op.params = [1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2, 0, 0];

@@ -5,8 +5,8 @@ use hexloom_abi::{Opcode, Status};
 #[cfg(not(target_arch = "hexagon"))]
 use super::reference;
 use super::{
-    Context, OpArgs, argmax, argsort, attention, binary, cpy, functions, get_rows, matmul, matmul_id, norm, out_prod,
-    reduce, rope, set_rows, soft_max, sums, window,
+    Context, OpArgs, argmax, argsort, attention, binary, count_equal, cpy, functions, get_rows, linear_attn, matmul,
+    matmul_id, norm, out_prod, reduce, rope, set_rows, soft_max, sums, window,
 };
 use crate::hvx::Isa;
 #[cfg(target_arch = "hexagon")]
@@ -97,6 +97,8 @@ fn run<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::Cpy | Opcode::CpyFence => cpy::cpy::<I>(cx, args),
         Opcode::Argmax => argmax::argmax::<I>(cx, args),
         Opcode::Argsort => argsort::argsort::<I>(cx, args),
+        Opcode::CountEqual => count_equal::count_equal::<I>(cx, args),
+        Opcode::LinearAttn => linear_attn::linear_attn::<I>(cx, args),
         Opcode::Allreduce | Opcode::AllreduceAdd => reduce::reduce::<I>(cx, args),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window::<I>(cx, args),
         Opcode::MulMatId => matmul_id::matmul_id::<I>(cx, args),

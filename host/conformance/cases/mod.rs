@@ -4,9 +4,11 @@ mod argmax;
 mod argsort;
 mod attention;
 mod binary;
+mod count_equal;
 mod cpy;
 mod functions;
 mod gated;
+mod linear_attn;
 mod matmul;
 mod norm;
 mod reduce;
@@ -28,9 +30,11 @@ pub const FAMILIES: &[Family] = &[
     ("argsort", argsort::cases),
     ("attention", attention::cases),
     ("binary", binary::cases),
+    ("count_equal", count_equal::cases),
     ("cpy", cpy::cases),
     ("functions", functions::cases),
     ("gated", gated::cases),
+    ("linear_attn", linear_attn::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
     ("reduce", reduce::cases),

@@ -9,6 +9,7 @@ pub mod element;
 mod elementwise;
 mod functions;
 mod get_rows;
+mod linear_attn;
 mod matmul;
 mod rope;
 mod row;
@@ -38,6 +39,8 @@ pub(super) fn run(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), Status> {
         Opcode::Cpy | Opcode::CpyFence => data::cpy(args),
         Opcode::Argmax => row::argmax(args),
         Opcode::Argsort => row::argsort(args),
+        Opcode::CountEqual => row::count_equal(args),
+        Opcode::LinearAttn => linear_attn::linear_attn(args),
         Opcode::Allreduce | Opcode::AllreduceAdd => elementwise::reduce(args),
         Opcode::Im2col | Opcode::Conv | Opcode::Pool => window::window(args),
         Opcode::MulMatId => sums::matmul_id(args),

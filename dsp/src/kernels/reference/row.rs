@@ -1,8 +1,8 @@
-//! Ops that look at a whole row: norms, SOFT_MAX, ARGMAX.
+//! Ops that look at a whole row: norms, SOFT_MAX, ARGMAX, ARGSORT; and COUNT_EQUAL.
 
 use hexloom_abi::{Opcode, Status};
 
-use super::element::{get, put, rows, unravel, wrap};
+use super::element::{get, indices, put, rows, unravel, wrap};
 use crate::kernels::OpArgs;
 use crate::kernels::slope::slope;
 use crate::real;
@@ -72,6 +72,13 @@ pub(super) fn argmax(args: &OpArgs<'_>) -> Result<(), Status> {
         let [i0, rest @ ..] = unravel(place, out.ne());
         out.element::<i32>(i0, rest).set(0, first as i32);
     }
+    Ok(())
+}
+
+pub(super) fn count_equal(args: &OpArgs<'_>) -> Result<(), Status> {
+    let (a, b) = (args.src(0)?, args.src(1)?);
+    let same = indices(&a).filter(|&index| get(&a, index) == get(&b, index)).count();
+    args.dst(0)?.element::<i64>(0, [0; 3]).set(0, same as i64);
     Ok(())
 }
 

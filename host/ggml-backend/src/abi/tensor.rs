@@ -106,6 +106,7 @@ ops! {
     Cumsum = 16, "CUMSUM";
     Mean = 17, "MEAN";
     Argmax = 18, "ARGMAX";
+    CountEqual = 19, "COUNT_EQUAL";
     Repeat = 20, "REPEAT";
     Concat = 22, "CONCAT";
     Norm = 24, "NORM";
@@ -148,7 +149,12 @@ ops! {
     Fill = 73, "FILL";
     FlashAttnExt = 74, "FLASH_ATTN_EXT";
     SsmConv = 76, "SSM_CONV";
+    SsmScan = 77, "SSM_SCAN";
+    RwkvWkv6 = 82, "RWKV_WKV6";
+    GatedLinearAttn = 83, "GATED_LINEAR_ATTN";
+    RwkvWkv7 = 84, "RWKV_WKV7";
     SolveTri = 85, "SOLVE_TRI";
+    GatedDeltaNet = 86, "GATED_DELTA_NET";
     Unary = 91, "UNARY";
     Glu = 100, "GLU";
 }

@@ -115,8 +115,8 @@ fn add_id(out: &Tensor) -> Result<Vec<Node>, Why> {
     if !numbers || ids.ne[2] * ids.ne[3] != 1 || n != out.ne[1] * out.ne[2] {
         return Err("has rows that do not follow each other");
     }
-    let line = scratch(out, DType::I32, [n, 1, 1, 1])?;
-    let picked = scratch(out, DType::F32, [out.ne[0], n, 1, 1])?;
+    let line = scratch(out, 1, DType::I32, [n, 1, 1, 1])?;
+    let picked = scratch(out, 2, DType::F32, [out.ne[0], n, 1, 1])?;
     let flat = |tensor: &Tensor| Tensor {
         ne: picked.ne,
         nb: picked.nb,
@@ -147,7 +147,7 @@ fn clamped_swiglu(out: &Tensor, (alpha, limit, more): (f32, f32, f32)) -> Result
     if alpha == 0.0 {
         return Err("has no slope");
     }
-    let gated = scratch(out, DType::F32, out.ne)?;
+    let gated = scratch(out, 1, DType::F32, out.ne)?;
     let clamp = |from, low: f32, to| Node::new(Opcode::Clamp, &[low.to_bits(), limit.to_bits()], &[from], to);
     Ok(vec![
         clamp(x, f32::NEG_INFINITY, gated),
@@ -169,7 +169,7 @@ fn ssm_conv(out: &Tensor) -> Result<Vec<Node>, Why> {
     if !fits || !(1..=MAX_WINDOW).contains(&window) {
         return Err("has a window that does not fit");
     }
-    let product = scratch(out, DType::F32, out.ne)?;
+    let product = scratch(out, 1, DType::F32, out.ne)?;
     let mut nodes = Vec::new();
     for at in 0..window {
         let seen = part(&x, out.ne, [at, 0, 0, 0])?;
@@ -209,7 +209,7 @@ fn solve_tri(out: &Tensor) -> Result<Vec<Node>, Why> {
         if below == 0 {
             continue;
         }
-        let product = scratch(out, DType::F32, [width, below, n2, n3])?;
+        let product = scratch(out, 1, DType::F32, [width, below, n2, n3])?;
         let column = part(&a, [below, 1, n2, n3], [row, row + 1, 0, 0])?;
         let column = Tensor {
             nb: [a.nb[1], a.nb[1], a.nb[2], a.nb[3]],

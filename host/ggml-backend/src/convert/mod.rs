@@ -6,6 +6,7 @@
 mod compose;
 mod moves;
 mod parts;
+mod recurrence;
 mod window;
 
 use hexloom::DType;
@@ -81,6 +82,8 @@ pub(crate) struct Node {
     pub(crate) params: [u32; MAX_PARAMS],
     pub(crate) srcs: Vec<Option<Tensor>>,
     pub(crate) dst: Tensor,
+    /// A second result.
+    pub(crate) dst_2: Option<Tensor>,
 }
 
 /// Why a node has no op, in words that follow its name.
@@ -89,7 +92,7 @@ pub(crate) type Why = &'static str;
 impl Node {
     /// The nodes of a tensor that is computed: one, or for ops without a kernel of their own a few that come to the same.
     pub(crate) fn list(tensor: &Tensor) -> Result<Vec<Self>, Why> {
-        let several = [parts::nodes, moves::nodes, compose::nodes];
+        let several = [parts::nodes, moves::nodes, compose::nodes, recurrence::nodes];
         match several.into_iter().find_map(|nodes| nodes(tensor)) {
             Some(nodes) => nodes,
             None => Ok(vec![Self::of(tensor)?]),
@@ -105,6 +108,7 @@ impl Node {
             params,
             srcs: srcs.iter().copied().map(Some).collect(),
             dst,
+            dst_2: None,
         }
     }
 
@@ -171,6 +175,7 @@ impl Node {
             abi::Op::Cpy | abi::Op::Cont | abi::Op::Dup => (Opcode::Cpy, first(0), 1),
             abi::Op::Argmax => (Opcode::Argmax, first(0), 1),
             abi::Op::Argsort => (Opcode::Argsort, first(1), 1),
+            abi::Op::CountEqual => (Opcode::CountEqual, first(0), 2),
             abi::Op::TopK => {
                 let mut params = first(0);
                 params[0] = 1;
@@ -197,7 +202,12 @@ impl Node {
             | abi::Op::GroupNorm
             | abi::Op::AddId
             | abi::Op::SsmConv
-            | abi::Op::SolveTri => return Err("has a form that hexloom does not know"),
+            | abi::Op::SsmScan
+            | abi::Op::SolveTri
+            | abi::Op::RwkvWkv6
+            | abi::Op::RwkvWkv7
+            | abi::Op::GatedLinearAttn
+            | abi::Op::GatedDeltaNet => return Err("has a form that hexloom does not know"),
             abi::Op::None | abi::Op::View | abi::Op::Reshape | abi::Op::Permute | abi::Op::Transpose => {
                 return Err("computes nothing");
             }
@@ -207,6 +217,7 @@ impl Node {
             params,
             srcs: (0..n_srcs).map(|idx| tensor.src(idx).copied()).collect(),
             dst: *tensor,
+            dst_2: None,
         })
     }
 
@@ -222,6 +233,7 @@ impl Node {
             *to = src.as_ref().map(|src| shape(src, tiled(idx, src))).transpose()?;
         }
         op.dsts[0] = Some(shape(&self.dst, false)?);
+        op.dsts[1] = self.dst_2.as_ref().map(|dst| shape(dst, false)).transpose()?;
         Ok(op)
     }
 
@@ -231,12 +243,11 @@ impl Node {
     }
 }
 
-/// Where scratch tensors are said to lie: at no address that memory has.
-const SCRATCH: usize = 1;
+/// Scratch tensors are said to lie at their own numbers, where no memory is.
+const MAX_SCRATCH: usize = 16;
 
-/// A dense tensor of numbers whose place is the graph's to decide, called as the op is. Those of one op
-/// differ in type or dimensions.
-fn scratch(op: &Tensor, dtype: DType, ne: [i64; 4]) -> Result<Tensor, Why> {
+/// A dense tensor whose place is the graph's to decide, called as the op is: number `idx`, from 1, of the op's.
+fn scratch(op: &Tensor, idx: usize, dtype: DType, ne: [i64; 4]) -> Result<Tensor, Why> {
     let bytes = usize::try_from(dtype.block_bytes()).map_err(|_| "has blocks without end")?;
     let mut nb = [bytes; 4];
     for dim in 1..4 {
@@ -251,14 +262,14 @@ fn scratch(op: &Tensor, dtype: DType, ne: [i64; 4]) -> Result<Tensor, Why> {
         op: abi::Op::None as u32,
         buffer: std::ptr::null_mut(),
         view_src: std::ptr::null_mut(),
-        data: std::ptr::without_provenance_mut(SCRATCH),
+        data: std::ptr::without_provenance_mut(idx),
         ..*op
     })
 }
 
 /// Whether a tensor's place is the graph's to decide.
 pub(crate) fn is_scratch(tensor: &Tensor) -> bool {
-    tensor.buffer.is_null() && tensor.data as usize == SCRATCH
+    tensor.buffer.is_null() && (1..MAX_SCRATCH).contains(&(tensor.data as usize))
 }
 
 /// Type, dimensions and strides of a tensor, as rows or as the tiles that its bytes become.

@@ -81,6 +81,7 @@ pub(super) fn node(tensor: &Tensor) -> Option<Result<Node, Why>> {
         params,
         srcs: srcs.into_iter().map(Option::<&Tensor>::cloned).collect(),
         dst: *tensor,
+        dst_2: None,
     }))
 }
 

@@ -117,20 +117,21 @@ impl Build<'_> {
                 None => None,
             });
         }
-        let dst = self.result(&node.dst)?;
+        let dsts = std::iter::once(&node.dst).chain(&node.dst_2);
+        let dsts: Vec<TensorId> = dsts.map(|dst| self.result(dst)).collect::<Result<_, _>>()?;
         for (idx, src) in srcs.iter_mut().enumerate() {
             let Some((id, tensor)) = src.as_mut().zip(node.srcs[idx].as_ref()) else {
                 continue;
             };
-            if !self.graph.may_write(node.opcode, idx, *id, dst) {
+            if !dsts.iter().all(|&dst| self.graph.may_write(node.opcode, idx, *id, dst)) {
                 *id = self.graph.cont(&format!("{} (moved)", tensor.name()), *id)?;
             }
         }
         if needed_later && !convert::is_scratch(&node.dst) {
-            self.graph.output(dst);
+            dsts.iter().for_each(|&dst| self.graph.output(dst));
         }
         self.graph
-            .node(&node.dst.name(), node.opcode, node.params, srcs, vec![dst])?;
+            .node(&node.dst.name(), node.opcode, node.params, srcs, dsts)?;
         Ok(())
     }
 
