@@ -6,7 +6,7 @@
 //! only what both must compute alike. See `docs/abi.md` for the layout in pictures.
 //!
 //! Reading order: [`code`] (numbers), [`message`], [`descriptor`], [`layout`], [`view`], then the rules that both
-//! sides apply to an op: [`tile`], [`window`], [`support`], [`scratch`], [`inplace`].
+//! sides apply to an op: [`tile`], [`window`], [`recurrence`], [`support`], [`scratch`], [`inplace`], [`unit`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(
@@ -30,6 +30,7 @@ pub mod recurrence;
 pub mod scratch;
 pub mod support;
 pub mod tile;
+pub mod unit;
 pub mod view;
 pub mod window;
 

@@ -31,9 +31,7 @@ pub const RUN_TILES: usize = 32;
 /// Halves of a column scale block: 64 scales, of which the unit's 32 columns use equal ones, then 64 offsets of zero.
 pub const SCALE_HALVES: usize = 128;
 
-/// Activation rows of one weight, or query tokens, up to which the vector kernels serve: they wait for memory then, and a
-/// tile would be mostly empty.
-pub(crate) const FEW_ROWS: usize = 4;
+pub(crate) use hexloom_abi::unit::FEW_ROWS;
 
 /// The accumulator of one tile of results, and what can be done to it.
 ///

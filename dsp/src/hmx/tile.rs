@@ -14,8 +14,7 @@ use crate::hvx::plain::f16_to_f32;
 use crate::hvx::{self, Isa, math};
 use crate::tensor::{Plain, Span};
 
-/// Longest sums that the ranges here are made for.
-pub(crate) const MAX_K: usize = 1 << 14;
+pub(crate) use hexloom_abi::unit::MAX_K;
 /// Sums of products stay below this power of two.
 const SUM_POWER: i32 = 14;
 

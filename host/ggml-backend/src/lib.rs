@@ -18,6 +18,7 @@ mod guard;
 mod logging;
 mod registry;
 mod stream;
+mod units;
 
 use std::ffi::c_int;
 use std::ptr;

@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// With `--all`: only these ops, as the operator test names them, separated by commas.
     #[arg(long, requires = "all")]
     ops: Option<String>,
+    /// With `--all`: write the table to docs/ops.md.
+    #[arg(long, requires = "all", conflicts_with = "ops")]
+    write: bool,
     /// Run whisper.cpp alone.
     #[arg(long, conflicts_with = "all")]
     speech: bool,
@@ -38,6 +41,8 @@ pub(crate) struct Loaded<'a> {
     library: PathBuf,
     /// What its devices run on, as the library takes it.
     devices: &'static str,
+    /// A further variable of its environment.
+    var: Option<(&'static str, PathBuf)>,
 }
 
 impl Loaded<'_> {
@@ -45,7 +50,8 @@ impl Loaded<'_> {
     pub(crate) fn with(&self, mut command: Command) -> Command {
         command
             .env("GGML_BACKEND_PATH", &self.library)
-            .env("HEXLOOM_DEVICES", self.devices);
+            .env("HEXLOOM_DEVICES", self.devices)
+            .envs(self.var.clone());
         command
     }
 
@@ -55,6 +61,15 @@ impl Loaded<'_> {
             peer: self.peer,
             library: self.library.clone(),
             devices,
+            var: self.var.clone(),
+        }
+    }
+
+    /// The same with a variable that names a file.
+    fn with_var(&self, name: &'static str, path: &Path) -> Self {
+        Self {
+            var: Some((name, path.to_path_buf())),
+            ..self.on(self.devices)
         }
     }
 }
@@ -75,9 +90,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     let loaded = load(&workspace, &peer)?;
-    let table = operators::run_all(&loaded, args.ops.as_deref())?;
+    let table = operators::run_all(&loaded, &workspace, args.ops.as_deref())?;
     println!("{table}");
-    Ok(ExitCode::from(u8::from(table.failed() > 0)))
+    table.failures().for_each(|failed| println!("FAILED: {failed}"));
+    if args.write {
+        let path = workspace.root.join("docs/ops.md");
+        let of = of(&workspace, &peer)?;
+        fs::write(&path, table.document(&of)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(ExitCode::from(u8::from(table.failures().next().is_some())))
+}
+
+/// What was tested with what, and when, for the head of the table.
+fn of(workspace: &Workspace, peer: &Peer) -> Result<String> {
+    let git = |args: &[&str]| process::output(Command::new("git").args(args).current_dir(&workspace.root));
+    let date = git(&["log", "-1", "--format=%cs"])?;
+    Ok(format!(
+        "ggml's operator test on the simulator: hexloom {} of {}, {}. Made by `cargo xtask peer-test --all --write`.",
+        env!("CARGO_PKG_VERSION"),
+        date.trim(),
+        peer.version
+    ))
 }
 
 pub(crate) fn step(context: &Context) -> Result<Outcome> {
@@ -137,6 +170,7 @@ fn load<'a>(workspace: &Workspace, peer: &'a Peer) -> Result<Loaded<'a>> {
         peer,
         library,
         devices: "sim",
+        var: None,
     })
 }
 

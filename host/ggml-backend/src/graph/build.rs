@@ -10,6 +10,7 @@ use crate::abi::{self, Tensor, USAGE_WEIGHTS};
 use crate::buffer::{Memory, Weight, memory_of, weight_of};
 use crate::convert::{self, Node, Why};
 use crate::error::BackendError;
+use crate::units;
 
 /// A graph and the layouts that it reads quantised tensors in.
 pub(super) struct Built {
@@ -110,6 +111,9 @@ struct Build<'s> {
 impl Build<'_> {
     fn node(&mut self, node: &Node, needed_later: bool) -> Result<(), BackendError> {
         let tiled = self.layouts(node)?;
+        if let Ok(op) = node.op(|idx, _| tiled[idx]) {
+            units::note(&op);
+        }
         let mut srcs = Vec::new();
         for (src, &tiled) in node.srcs.iter().zip(&tiled) {
             srcs.push(match src {
