@@ -2,11 +2,11 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hexloom::{Buffer, Session, SessionOptions, Transport};
+use hexloom::{Buffer, RunError, Session, SessionOptions, Transport};
 use hexloom_emu::{EmuOptions, EmuTransport};
 use hexloom_fastrpc::{FastRpcOptions, FastRpcTransport};
 use hexloom_sim::{NullTransport, SimTransport};
@@ -14,8 +14,8 @@ use hexloom_sim::{NullTransport, SimTransport};
 use crate::abi::{Backend, BufferType, Caps, DEVICE_TYPE_GPU, Device, DeviceFns, Props, Registry, Tensor};
 use crate::convert::{self, Node};
 use crate::error::BackendError;
-use crate::graph::PreparedGraphs;
-use crate::{buffer, guard, registry, stream};
+use crate::graph::{Graphs, KEPT};
+use crate::{buffer, event, guard, registry, stream};
 
 /// What a device runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,8 @@ pub(crate) struct DeviceState {
     pub(crate) name: CString,
     description: &'static CStr,
     session: Mutex<Option<Session>>,
-    graphs: Mutex<PreparedGraphs>,
+    graphs: Mutex<Graphs>,
+    alone: AtomicBool,
     /// Bytes of the buffers that ggml has.
     allocated: AtomicU64,
     raw: AtomicPtr<Device>,
@@ -90,7 +91,8 @@ impl DeviceState {
             name: CString::new(format!("HEX{idx}")).unwrap_or_default(),
             description: kind.description(),
             session: Mutex::new(None),
-            graphs: Mutex::new(PreparedGraphs::default()),
+            graphs: Mutex::new(Graphs::default()),
+            alone: AtomicBool::new(true),
             allocated: AtomicU64::new(0),
             raw: AtomicPtr::new(ptr::null_mut()),
             buffer_type: AtomicPtr::new(ptr::null_mut()),
@@ -126,6 +128,11 @@ impl DeviceState {
         self.raw.load(Ordering::Acquire)
     }
 
+    /// ggml's object for its memory.
+    pub(crate) fn buffer_type(&self) -> *mut BufferType {
+        self.buffer_type.load(Ordering::Acquire)
+    }
+
     /// Tells the object which registry it is listed in.
     pub(crate) fn attach(&self, registry: *mut Registry) {
         // SAFETY: the object lives as long as the process; ggml reads the field only after it got the object, from the
@@ -136,7 +143,7 @@ impl DeviceState {
     /// Whether a buffer type is one of ours.
     pub(crate) fn owns_type(buffer_type: *mut BufferType) -> bool {
         let mut devices = registry::devices().iter();
-        devices.any(|device| device.buffer_type.load(Ordering::Acquire) == buffer_type)
+        devices.any(|device| device.buffer_type() == buffer_type)
     }
 
     /// The session, opened at the first call and opened again after it was lost.
@@ -146,7 +153,9 @@ impl DeviceState {
             return Ok(session.clone());
         }
         let options = SessionOptions {
-            n_slots: 32,
+            n_slots: KEPT as u32 + 2,
+            batch_ops: 512,
+            batch_tensors: 2048,
             deadline: self.kind.deadline(),
             ..SessionOptions::default()
         };
@@ -155,9 +164,37 @@ impl DeviceState {
         Ok(opened)
     }
 
-    /// Graphs that are ready to be run again.
-    pub(crate) fn graphs(&self) -> MutexGuard<'_, PreparedGraphs> {
+    /// Its graphs, ready or on their way.
+    pub(crate) fn graphs(&self) -> MutexGuard<'_, Graphs> {
         lock(&self.graphs)
+    }
+
+    /// Waits for what is on its way; false if a graph has failed and nobody was told yet but by the log.
+    pub(crate) fn settle(&self) -> bool {
+        let mut graphs = self.graphs();
+        let mark = graphs.mark();
+        graphs.settle_to(self, mark);
+        !graphs.has_failed()
+    }
+
+    /// Opens the session again if a run has ended it.
+    pub(crate) fn reopen_after(&self, error: &RunError) -> Result<(), BackendError> {
+        if error.is_lost() {
+            log::warn!("the session is lost and is opened again");
+            self.session()?.reopen()?;
+        }
+        Ok(())
+    }
+
+    /// Whether no other device is listed. Its graphs are waited for at once: nothing of ggml's could go on meanwhile, and
+    /// whoever asked for a graph hears how it ended.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Relaxed)
+    }
+
+    /// Tells it that it is one of several.
+    pub(crate) fn join(&self) {
+        self.alone.store(false, Ordering::Relaxed);
     }
 
     /// Drops the graphs that use a buffer which is about to be freed.
@@ -213,9 +250,9 @@ fn fns() -> DeviceFns {
         supports_op,
         supports_buffer_type,
         offload_op: None,
-        event_new: None,
-        event_free: None,
-        event_synchronize: None,
+        event_new: Some(event::new),
+        event_free: Some(event::free),
+        event_synchronize: Some(event::synchronize),
     }
 }
 
@@ -258,6 +295,8 @@ unsafe extern "C" fn props(device: *mut Device, props: *mut Props) {
             device_type: DEVICE_TYPE_GPU,
             device_id: ptr::null(),
             caps: Caps {
+                asynchronous: !state.is_alone(),
+                events: !state.is_alone(),
                 mmap_support: true,
                 ..Caps::default()
             },
@@ -279,7 +318,7 @@ unsafe extern "C" fn init_backend(device: *mut Device, _: *const c_char) -> *mut
 
 unsafe extern "C" fn buffer_type(device: *mut Device) -> *mut BufferType {
     // SAFETY: as in `name`.
-    unsafe { DeviceState::of(device) }.buffer_type.load(Ordering::Acquire)
+    unsafe { DeviceState::of(device) }.buffer_type()
 }
 
 unsafe extern "C" fn supports_op(device: *mut Device, tensor: *const Tensor) -> bool {
@@ -295,6 +334,6 @@ unsafe extern "C" fn supports_op(device: *mut Device, tensor: *const Tensor) -> 
 
 unsafe extern "C" fn supports_buffer_type(device: *mut Device, buffer_type: *mut BufferType) -> bool {
     // SAFETY: as in `name`.
-    let ours = unsafe { DeviceState::of(device) }.buffer_type.load(Ordering::Acquire);
+    let ours = unsafe { DeviceState::of(device) }.buffer_type();
     ours == buffer_type
 }

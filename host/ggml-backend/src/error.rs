@@ -1,5 +1,6 @@
 //! What can go wrong behind a foreign entry; each message is one line of ggml's log.
 
+use crate::abi::Tensor;
 use hexloom::{GraphError, MapError, OpenError, RunError, SubmitError};
 
 /// A failure of the back end.
@@ -25,8 +26,25 @@ pub(crate) enum BackendError {
     Unsupported { op: String, name: String, what: String },
     #[error("tensor \"{name}\" {what}")]
     Tensor { name: String, what: String },
+    #[error("an earlier graph of this device failed, as the log says; what it should have computed was read as NaN")]
+    Earlier,
+    #[error(transparent)]
+    Plan(#[from] hexloom::plan::buffers::BufferPlanError),
     #[error("one graph reads a quantised weight as rows and as tiles; compute the two parts in graphs of their own")]
     TwoLayouts,
     #[error("ggml passed a null {0}")]
     Null(&'static str),
+}
+
+impl BackendError {
+    /// A tensor that cannot be computed or used as asked, for a reason that follows its name.
+    pub(crate) fn unsupported(tensor: &Tensor, why: &str) -> Self {
+        Self::Unsupported {
+            op: tensor
+                .op()
+                .map_or_else(|| format!("op {}", tensor.op), |op| op.name().to_owned()),
+            name: tensor.name(),
+            what: why.to_owned(),
+        }
+    }
 }

@@ -8,8 +8,9 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::Library;
 
-use crate::abi::{Buffer, BufferFns, BufferType, Op, Tensor};
+use crate::abi::{Buffer, BufferFns, BufferType, Op, STATUS_SUCCESS, Status, Tensor};
 use crate::convert::{GLU_OPS, TYPES, UNARY_OPS};
+use crate::error::BackendError;
 
 /// Bytes of what ggml keeps in front of each tensor.
 const OBJECT_BYTES: usize = 32;
@@ -23,6 +24,10 @@ pub(crate) struct Ggml {
     log_get: unsafe extern "C" fn(*mut Option<LogCallback>, *mut *mut c_void),
     tensor_overhead: unsafe extern "C" fn() -> usize,
     n_bytes: unsafe extern "C" fn(*const Tensor) -> usize,
+    buffer_free: unsafe extern "C" fn(*mut Buffer),
+    multi_buffer: unsafe extern "C" fn(*mut *mut Buffer, usize) -> *mut Buffer,
+    tensor_alloc: unsafe extern "C" fn(*mut Buffer, *mut Tensor, *mut c_void) -> Status,
+    view_init: unsafe extern "C" fn(*mut Tensor) -> Status,
     op_name: NameOf,
     type_name: NameOf,
     unary_name: NameOf,
@@ -86,6 +91,53 @@ pub(crate) fn bytes_of(tensor: &Tensor) -> usize {
     get().map_or(0, |ggml| unsafe { (ggml.n_bytes)(tensor) })
 }
 
+/// Gives a buffer of ours back.
+pub(crate) fn free_buffer(buffer: *mut Buffer) {
+    if let Some(ggml) = get() {
+        // SAFETY: `new_buffer` has made it, and nobody has got it.
+        unsafe { (ggml.buffer_free)(buffer) };
+    }
+}
+
+/// One buffer that stands for all.
+pub(crate) fn as_one(mut buffers: Vec<*mut Buffer>) -> *mut Buffer {
+    match (&mut buffers[..], get()) {
+        ([one], _) => *one,
+        // SAFETY: it takes over the buffers, not the list.
+        (all, Some(ggml)) => unsafe { (ggml.multi_buffer)(all.as_mut_ptr(), all.len()) },
+        (_, None) => std::ptr::null_mut(),
+    }
+}
+
+/// Places a tensor in a buffer of ours.
+pub(crate) fn place(buffer: *mut Buffer, tensor: *mut Tensor, offset: u64) -> Result<(), BackendError> {
+    let ggml = get().ok_or(BackendError::Null("ggml"))?;
+    // SAFETY: `new_buffer` has made it.
+    let base = unsafe { &*buffer }.fns.base;
+    // SAFETY: the function of that very buffer.
+    let base = unsafe { base(buffer) };
+    let address = base.wrapping_byte_add(usize::try_from(offset).unwrap_or(usize::MAX));
+    // SAFETY: the plan has found room there for a tensor that has no place yet, which is what ggml asks for.
+    placed(tensor, unsafe { (ggml.tensor_alloc)(buffer, tensor, address) })
+}
+
+/// Places a view in the buffer of what it looks into.
+pub(crate) fn place_view(tensor: *mut Tensor) -> Result<(), BackendError> {
+    let ggml = get().ok_or(BackendError::Null("ggml"))?;
+    // SAFETY: a view of a tensor that has a place.
+    placed(tensor, unsafe { (ggml.view_init)(tensor) })
+}
+
+fn placed(tensor: *const Tensor, status: Status) -> Result<(), BackendError> {
+    if status == STATUS_SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: the caller has a tensor there.
+    let name = unsafe { tensor.as_ref() }.map(Tensor::name).unwrap_or_default();
+    let what = "has no place in its buffer".to_owned();
+    Err(BackendError::Tensor { name, what })
+}
+
 /// One line for the program's log.
 pub(crate) fn log(level: c_int, line: &CStr) {
     let Some(ggml) = get() else { return };
@@ -109,6 +161,10 @@ impl Ggml {
             log_get: symbol(&library, "ggml_log_get")?,
             tensor_overhead: symbol(&library, "ggml_tensor_overhead")?,
             n_bytes: symbol(&library, "ggml_nbytes")?,
+            buffer_free: symbol(&library, "ggml_backend_buffer_free")?,
+            multi_buffer: symbol(&library, "ggml_backend_multi_buffer_alloc_buffer")?,
+            tensor_alloc: symbol(&library, "ggml_backend_tensor_alloc")?,
+            view_init: symbol(&library, "ggml_backend_view_init")?,
             op_name: symbol(&library, "ggml_op_name")?,
             type_name: symbol(&library, "ggml_type_name")?,
             unary_name: symbol(&library, "ggml_unary_op_name")?,

@@ -9,9 +9,11 @@
 
 pub mod abi;
 mod buffer;
+mod comm;
 mod convert;
 mod device;
 mod error;
+mod event;
 mod ggml;
 mod graph;
 mod guard;

@@ -1,13 +1,13 @@
 //! The registry: the devices that ggml sees, decided once by `HEXLOOM_DEVICES`.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::abi::{API_VERSION, Device, Registry, RegistryFns};
+use crate::abi::{API_VERSION, BufferType, Device, Registry, RegistryFns};
 use crate::device::{DeviceState, Kind};
 use crate::error::BackendError;
-use crate::guard;
+use crate::{comm, guard};
 
 /// The environment variable that lists devices, separated by commas: `sim` (the default), `emu`, `fastrpc` or `null`.
 const DEVICES_VAR: &str = "HEXLOOM_DEVICES";
@@ -44,6 +44,10 @@ fn listed() -> &'static Listed {
             .into_iter()
             .enumerate()
             .map(|(idx, kind)| DeviceState::new(idx, kind));
+        let devices: Vec<_> = devices.collect();
+        if devices.len() > 1 {
+            devices.iter().for_each(|device| device.join());
+        }
         Listed {
             raw: Registry {
                 api_version: API_VERSION,
@@ -55,7 +59,7 @@ fn listed() -> &'static Listed {
                 },
                 context: ptr::null_mut(),
             },
-            devices: devices.collect(),
+            devices,
         }
     })
 }
@@ -84,9 +88,27 @@ unsafe extern "C" fn device(_: *mut Registry, idx: usize) -> *mut Device {
     found.unwrap_or(ptr::null_mut())
 }
 
-/// No further functions yet have a name.
-unsafe extern "C" fn proc_address(_: *mut Registry, _: *const c_char) -> *mut c_void {
-    ptr::null_mut()
+unsafe extern "C" fn proc_address(_: *mut Registry, name: *const c_char) -> *mut c_void {
+    if name.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: ggml passes a zero-terminated name.
+    match unsafe { CStr::from_ptr(name) }.to_bytes() {
+        b"ggml_backend_comm_init" => comm::init as *mut c_void,
+        b"ggml_backend_comm_free" => comm::free as *mut c_void,
+        b"ggml_backend_comm_allreduce_tensor" => comm::allreduce_tensor as *mut c_void,
+        b"ggml_backend_split_buffer_type" => split_buffer_type as *mut c_void,
+        _ => ptr::null_mut(),
+    }
+}
+
+/// Rows of one tensor are never split over devices: `--split-mode tensor` has taken that over. Gives the main device's own
+/// type.
+unsafe extern "C" fn split_buffer_type(main: c_int, _: *const f32) -> *mut BufferType {
+    let listed = devices();
+    let chosen = usize::try_from(main).ok().and_then(|main| listed.get(main));
+    let device = chosen.or_else(|| listed.first());
+    device.map_or(ptr::null_mut(), |device| device.buffer_type())
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use crate::session::{Links, Session, Slot, Ticket};
 
 use bind::SyncOp;
 
-pub use run::InFlight;
+pub use run::{InFlight, Launched};
 pub use trace::{Activity, BatchTrace, Interval, ThreadTrace};
 
 /// A graph that is ready to be run, again and again.

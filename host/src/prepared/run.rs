@@ -20,6 +20,12 @@ pub struct InFlight<'a> {
     graph: &'a mut PreparedGraph,
 }
 
+/// A run in flight that has taken its graph along, for whoever keeps several in flight. Dropping it waits for the DSP.
+#[must_use = "a run that is not waited for hides its error"]
+pub struct Launched {
+    graph: PreparedGraph,
+}
+
 impl PreparedGraph {
     /// Runs the graph and waits for it.
     pub fn run(&mut self) -> Result<(), RunError> {
@@ -28,6 +34,19 @@ impl PreparedGraph {
 
     /// Sends the graph's batches. Allocates nothing once the graph is bound to the session's connection.
     pub fn start(&mut self) -> Result<InFlight<'_>, RunError> {
+        self.send_all()?;
+        Ok(InFlight { graph: self })
+    }
+
+    /// The same; the graph comes back when the run is waited for, or at once with the error.
+    pub fn launch(mut self) -> Result<Launched, (Box<Self>, RunError)> {
+        match self.send_all() {
+            Ok(()) => Ok(Launched { graph: self }),
+            Err(error) => Err((Box::new(self), error)),
+        }
+    }
+
+    fn send_all(&mut self) -> Result<(), RunError> {
         self.settle();
         let links = self.session.links()?;
         self.rebind(&links)?;
@@ -43,7 +62,7 @@ impl PreparedGraph {
             }
             self.pushes.extend(start.map(|start| (start, Instant::now())));
         }
-        Ok(InFlight { graph: self })
+        Ok(())
     }
 
     /// Writes the sequence numbers of this run.
@@ -251,6 +270,24 @@ impl InFlight<'_> {
     /// Waits for every batch; the first failure is the run's.
     pub fn wait(self) -> Result<(), RunError> {
         self.graph.finish()
+    }
+}
+
+impl Launched {
+    /// Waits for every batch, and gives the graph back.
+    pub fn wait(mut self) -> (PreparedGraph, Result<(), RunError>) {
+        let result = self.graph.finish();
+        (self.graph, result)
+    }
+
+    /// The graph's name.
+    pub fn name(&self) -> &str {
+        self.graph.name()
+    }
+
+    /// Every buffer that the run may touch.
+    pub fn buffers(&self) -> impl Iterator<Item = &crate::Buffer> {
+        self.graph.buffers()
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Requests get sequence numbers from 1 upward in the order in which they are written; replies come back in that order.
 //! Whoever waits first reads for everybody: it takes replies from the transport until its own is among them, and the
-//! others sleep until theirs has arrived.
+//! others sleep until theirs has arrived. A request has its deadline from when it was sent or, behind others, from the reply
+//! before it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,7 @@ struct State {
     last_sent: u64,
     last_arrived: u64,
     arrived: VecDeque<BatchReply>,
+    last_reply: Option<Instant>,
     reading: bool,
     fault: Option<Fault>,
 }
@@ -81,7 +83,7 @@ impl RequestQueue {
         Ok(Ticket { seq, sent })
     }
 
-    /// Waits for the reply to `ticket`, at most until `deadline` after it was sent.
+    /// Waits for the reply to `ticket`, at most until `deadline` after it was sent or the last reply has come.
     pub(crate) fn wait(&self, ticket: Ticket, deadline: Duration) -> Result<BatchReply, Fault> {
         let mut state = self.lock();
         loop {
@@ -93,7 +95,8 @@ impl RequestQueue {
             if let Some(fault) = &state.fault {
                 return Err(fault.clone());
             }
-            let left = deadline.saturating_sub(ticket.sent.elapsed());
+            let since = state.last_reply.map_or(ticket.sent, |last| last.max(ticket.sent));
+            let left = deadline.saturating_sub(since.elapsed());
             if left.is_zero() {
                 let fault = Fault::Stalled(deadline);
                 state.fault = Some(fault.clone());
@@ -114,6 +117,7 @@ impl RequestQueue {
             match result {
                 Ok(Some(reply)) => {
                     state.last_arrived = expected;
+                    state.last_reply = Some(Instant::now());
                     state.arrived.push_back(reply);
                 }
                 Ok(None) => {}

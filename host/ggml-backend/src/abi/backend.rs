@@ -58,9 +58,9 @@ pub struct DeviceFns {
     pub supports_op: unsafe extern "C" fn(*mut Device, *const Tensor) -> bool,
     pub supports_buffer_type: unsafe extern "C" fn(*mut Device, *mut BufferType) -> bool,
     pub offload_op: Unused,
-    pub event_new: Unused,
-    pub event_free: Unused,
-    pub event_synchronize: Unused,
+    pub event_new: Option<unsafe extern "C" fn(*mut Device) -> *mut Event>,
+    pub event_free: Option<unsafe extern "C" fn(*mut Device, *mut Event)>,
+    pub event_synchronize: Option<unsafe extern "C" fn(*mut Device, *mut Event)>,
 }
 
 /// `ggml_backend_dev_caps`.
@@ -106,12 +106,13 @@ pub struct BufferType {
 pub struct BufferTypeFns {
     pub name: unsafe extern "C" fn(*mut BufferType) -> *const c_char,
     pub alloc_buffer: unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer,
-    /// Many tensors at once; ggml has its own way without it.
-    pub alloc_buffer_n: Unused,
+    /// Many tensors at once.
+    pub alloc_buffer_n: Option<unsafe extern "C" fn(*mut BufferType, *mut *mut Tensor, c_int) -> *mut Buffer>,
     pub alignment: unsafe extern "C" fn(*mut BufferType) -> usize,
     pub max_size: unsafe extern "C" fn(*mut BufferType) -> usize,
     pub alloc_size: unsafe extern "C" fn(*mut BufferType, *const Tensor) -> usize,
-    pub alloc_size_n: Unused,
+    /// Bytes that all of them would take.
+    pub alloc_size_n: Option<unsafe extern "C" fn(*mut BufferType, *mut *mut Tensor, c_int) -> usize>,
     pub is_host: unsafe extern "C" fn(*mut BufferType) -> bool,
 }
 
@@ -170,20 +171,22 @@ pub struct Backend {
 pub struct BackendFns {
     pub name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
     pub free: unsafe extern "C" fn(*mut Backend),
-    pub set_tensor_async: Unused,
-    pub get_tensor_async: Unused,
-    pub set_tensor_2d_async: Unused,
-    pub get_tensor_2d_async: Unused,
-    pub cpy_tensor_async: Unused,
-    pub synchronize: Unused,
+    pub set_tensor_async: Option<unsafe extern "C" fn(*mut Backend, *mut Tensor, *const c_void, usize, usize)>,
+    pub get_tensor_async: Option<unsafe extern "C" fn(*mut Backend, *const Tensor, *mut c_void, usize, usize)>,
+    pub set_tensor_2d_async:
+        Option<unsafe extern "C" fn(*mut Backend, *mut Tensor, *const c_void, usize, usize, usize, usize, usize)>,
+    pub get_tensor_2d_async:
+        Option<unsafe extern "C" fn(*mut Backend, *const Tensor, *mut c_void, usize, usize, usize, usize, usize)>,
+    pub cpy_tensor_async: Option<unsafe extern "C" fn(*mut Backend, *mut Backend, *const Tensor, *mut Tensor) -> bool>,
+    pub synchronize: Option<unsafe extern "C" fn(*mut Backend)>,
     pub graph_plan_create: Unused,
     pub graph_plan_free: Unused,
     pub graph_plan_update: Unused,
     pub graph_plan_compute: Unused,
     pub graph_compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> Status,
-    pub event_record: Unused,
-    pub event_wait: Unused,
-    pub graph_optimize: Unused,
+    pub event_record: Option<unsafe extern "C" fn(*mut Backend, *mut Event)>,
+    pub event_wait: Option<unsafe extern "C" fn(*mut Backend, *mut Event)>,
+    pub graph_optimize: Option<unsafe extern "C" fn(*mut Backend, *mut Graph)>,
 }
 
 /// `ggml_backend_event`.

@@ -62,6 +62,16 @@ impl Graph {
         unsafe { std::slice::from_raw_parts(self.nodes, len) }
     }
 
+    /// The nodes, to be put in another order.
+    pub fn nodes_mut(&mut self) -> &mut [*mut Tensor] {
+        let len = self.nodes().len();
+        match len {
+            0 => &mut [],
+            // SAFETY: as in `nodes`; the graph is the caller's alone.
+            _ => unsafe { std::slice::from_raw_parts_mut(self.nodes, len) },
+        }
+    }
+
     /// How often the whole graph reads a tensor; `None` if nobody counted it.
     pub fn uses(&self, tensor: *const Tensor) -> Option<i32> {
         let HashSet { size, used, keys } = self.visited;
@@ -84,5 +94,29 @@ impl Graph {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+impl Graph {
+    /// A graph of nodes that nobody has counted.
+    pub(crate) fn of(nodes: &mut [*mut Tensor]) -> Self {
+        Self {
+            size: nodes.len() as i32,
+            n_nodes: nodes.len() as i32,
+            n_leafs: 0,
+            nodes: nodes.as_mut_ptr(),
+            grads: std::ptr::null_mut(),
+            grad_accs: std::ptr::null_mut(),
+            leafs: std::ptr::null_mut(),
+            use_counts: std::ptr::null_mut(),
+            visited: HashSet {
+                size: 0,
+                used: std::ptr::null_mut(),
+                keys: std::ptr::null_mut(),
+            },
+            order: 0,
+            uid: 0,
+        }
     }
 }

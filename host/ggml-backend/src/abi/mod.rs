@@ -13,6 +13,8 @@ pub use backend::{
     RegistryFns, Unused,
 };
 pub use graph::Graph;
+#[cfg(test)]
+pub(crate) use tensor::test_tensor;
 pub use tensor::{FLAG_COMPUTE, FLAG_OUTPUT, Op, Tensor};
 
 /// The version of the interface.

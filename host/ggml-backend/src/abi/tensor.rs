@@ -196,3 +196,26 @@ impl Tensor {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
+
+/// A dense F32 tensor at an address that nobody reads.
+#[cfg(test)]
+pub(crate) fn test_tensor(ne: [i64; 4], op: Op) -> Tensor {
+    let row = 4 * ne[0] as usize;
+    let matrix = row * ne[1] as usize;
+    Tensor {
+        dtype: 0,
+        buffer: std::ptr::null_mut(),
+        ne,
+        nb: [4, row, matrix, matrix * ne[2] as usize],
+        op: op as u32,
+        op_params: [0; 16],
+        flags: 0,
+        src: [std::ptr::null_mut(); 10],
+        view_src: std::ptr::null_mut(),
+        view_offs: 0,
+        data: std::ptr::without_provenance_mut(0x1000),
+        name: [0; 64],
+        extra: std::ptr::null_mut(),
+        padding: [0; 8],
+    }
+}

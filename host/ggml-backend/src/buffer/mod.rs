@@ -2,6 +2,8 @@
 //!
 //! The memory is the DSP's and the host's at once, so a copy in is a copy. Only quantised weights are more: see [`tiles`].
 
+mod alloc;
+mod copy;
 mod table;
 mod tiles;
 
@@ -16,11 +18,15 @@ use crate::device::DeviceState;
 use crate::error::BackendError;
 use tiles::Tiles;
 
+pub(crate) use copy::{Pieces, copy, get_later, set};
 pub(crate) use table::{memory_of, type_fns, weight_of};
 pub(crate) use tiles::Weight;
 
 /// Alignment of every tensor: the DSP's lines.
 pub(crate) const ALIGNMENT: usize = 128;
+
+/// Bytes that nobody takes for results: NaN as floats. They stand in for what a failed graph has left.
+pub(crate) const NO_RESULT: u8 = 0xff;
 
 /// One buffer of ggml's.
 pub(crate) struct Memory {
@@ -65,14 +71,29 @@ impl Memory {
         note(self.tiles().forget(offset..offset.saturating_add(bytes)));
     }
 
-    /// Copies bytes in, in ggml's layout. Tiles that are partly written become rows again before.
+    /// Copies bytes in, in ggml's layout, behind what the device has on its way.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), BackendError> {
+        self.device.settle();
+        self.write_settled(offset, data)
+    }
+
+    /// The same for whoever has waited. Tiles that are partly written become rows again before.
+    pub(crate) fn write_settled(&self, offset: u64, data: &[u8]) -> Result<(), BackendError> {
         self.untile(offset, data.len() as u64)?;
         Ok(self.buffer.write(offset, data)?)
     }
 
-    /// Copies bytes out, in ggml's layout.
+    /// Copies bytes out, in ggml's layout, behind what the device has on its way.
     pub(crate) fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), BackendError> {
+        if self.device.settle() {
+            return self.read_settled(offset, data);
+        }
+        data.fill(NO_RESULT);
+        Ok(())
+    }
+
+    /// The same for whoever has waited.
+    pub(crate) fn read_settled(&self, offset: u64, data: &mut [u8]) -> Result<(), BackendError> {
         self.tiles().read(&self.buffer, offset, data)
     }
 

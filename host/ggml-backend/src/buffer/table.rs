@@ -2,10 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
-use std::slice;
 use std::sync::Arc;
 
-use super::{ALIGNMENT, Memory, Weight};
+use super::copy::{self, Pieces, get, set};
+use super::{ALIGNMENT, Memory, Weight, alloc};
 use crate::abi::{self, BufferFns, BufferType, BufferTypeFns, STATUS_FAILED, STATUS_SUCCESS, Status, Tensor};
 use crate::convert;
 use crate::device::DeviceState;
@@ -17,11 +17,11 @@ pub(crate) fn type_fns() -> BufferTypeFns {
     BufferTypeFns {
         name,
         alloc_buffer,
-        alloc_buffer_n: None,
+        alloc_buffer_n: Some(alloc::alloc_buffer_n),
         alignment,
         max_size,
         alloc_size,
-        alloc_size_n: None,
+        alloc_size_n: Some(alloc::alloc_size_n),
         is_host,
     }
 }
@@ -52,11 +52,26 @@ unsafe extern "C" fn alloc_buffer(buffer_type: *mut BufferType, bytes: usize) ->
     let allocated = guard::entry("allocating a buffer", || {
         // SAFETY: as in `name`.
         let device = unsafe { device(buffer_type) };
-        let memory = Memory::new(device, bytes)?;
-        let context = Arc::into_raw(memory).cast_mut().cast::<c_void>();
-        Ok(ggml::new_buffer(buffer_type, fns(), context, bytes))
+        new_buffer(buffer_type, device, bytes)
     });
     allocated.unwrap_or(ptr::null_mut())
+}
+
+/// A buffer of so many bytes, which ggml owns.
+pub(super) fn new_buffer(
+    buffer_type: *mut BufferType,
+    device: &'static DeviceState,
+    bytes: usize,
+) -> Result<*mut abi::Buffer, BackendError> {
+    let memory = Memory::new(device, bytes)?;
+    let context = Arc::into_raw(memory).cast_mut().cast::<c_void>();
+    let buffer = ggml::new_buffer(buffer_type, fns(), context, bytes);
+    if buffer.is_null() {
+        // SAFETY: nobody else has got the address.
+        drop(unsafe { Arc::from_raw(context.cast::<Memory>()) });
+        return Err(BackendError::Null("buffer"));
+    }
+    Ok(buffer)
 }
 
 unsafe extern "C" fn alignment(_: *mut BufferType) -> usize {
@@ -72,16 +87,19 @@ unsafe extern "C" fn max_size(buffer_type: *mut BufferType) -> usize {
     size.unwrap_or(0)
 }
 
-/// Room for whichever of a weight's layouts is larger.
 unsafe extern "C" fn alloc_size(_: *mut BufferType, tensor: *const Tensor) -> usize {
     let size = guard::entry("sizing a tensor", || {
         // SAFETY: ggml passes a tensor.
         let tensor = unsafe { tensor.as_ref() }.ok_or(BackendError::Null("tensor"))?;
-        let bytes = ggml::bytes_of(tensor);
-        let tiles = convert::tile_bytes(tensor).unwrap_or(0);
-        Ok(bytes.max(usize::try_from(tiles).unwrap_or(usize::MAX)))
+        Ok(usize::try_from(bytes(tensor)).unwrap_or(usize::MAX))
     });
     size.unwrap_or(usize::MAX)
+}
+
+/// Bytes of a tensor in whichever of its layouts is larger.
+pub(super) fn bytes(tensor: &Tensor) -> u64 {
+    let tiles = convert::tile_bytes(tensor).unwrap_or(0);
+    tiles.max(ggml::bytes_of(tensor) as u64)
 }
 
 unsafe extern "C" fn is_host(_: *mut BufferType) -> bool {
@@ -92,7 +110,7 @@ unsafe extern "C" fn is_host(_: *mut BufferType) -> bool {
 ///
 /// # Safety
 /// `buffer_type` is a device's.
-unsafe fn device(buffer_type: *mut BufferType) -> &'static DeviceState {
+pub(super) unsafe fn device(buffer_type: *mut BufferType) -> &'static DeviceState {
     // SAFETY: the caller's.
     let device = unsafe { (*buffer_type).device };
     // SAFETY: the type's device is ours.
@@ -116,6 +134,7 @@ unsafe extern "C" fn free(buffer: *mut abi::Buffer) {
         let context = unsafe { (*buffer).context }.cast::<Memory>();
         // SAFETY: `alloc_buffer` has turned the `Arc` into this address.
         let memory = unsafe { Arc::from_raw(context) };
+        memory.device.settle();
         memory.device.forget_graphs_with(&memory.buffer);
         Ok(())
     });
@@ -137,10 +156,8 @@ unsafe extern "C" fn init_tensor(buffer: *mut abi::Buffer, tensor: *mut Tensor) 
         // SAFETY: `place` has found it not null.
         let tensor = unsafe { &*tensor };
         if tensor.view_src.is_null() {
-            let bytes = convert::tile_bytes(tensor)
-                .unwrap_or(0)
-                .max(ggml::bytes_of(tensor) as u64);
-            memory.forget(start, bytes);
+            memory.device.settle();
+            memory.forget(start, bytes(tensor));
         }
         Ok(())
     });
@@ -184,7 +201,7 @@ unsafe extern "C" fn get_tensor(
 }
 
 unsafe extern "C" fn set_tensor_2d(
-    buffer: *mut abi::Buffer,
+    _: *mut abi::Buffer,
     tensor: *mut Tensor,
     data: *const c_void,
     offset: usize,
@@ -194,20 +211,14 @@ unsafe extern "C" fn set_tensor_2d(
     data_stride: usize,
 ) {
     guard::entry("writing a tensor", || {
-        // SAFETY: as in `init_tensor`.
-        let (memory, start) = unsafe { place(buffer, tensor, offset) }?;
-        for idx in 0..n {
-            let piece = data.cast::<u8>().wrapping_add(idx * data_stride);
-            // SAFETY: ggml says that `data` has `n` pieces of `size` bytes at that distance.
-            let piece = unsafe { slice::from_raw_parts(piece, size) };
-            memory.write(start + (idx * tensor_stride) as u64, piece)?;
-        }
-        Ok(())
+        let pieces = Pieces::new(offset, size, n, tensor_stride, data_stride);
+        // SAFETY: ggml passes a tensor of the buffer, and data for all pieces.
+        unsafe { set(tensor, data.cast(), &pieces) }
     });
 }
 
 unsafe extern "C" fn get_tensor_2d(
-    buffer: *mut abi::Buffer,
+    _: *mut abi::Buffer,
     tensor: *const Tensor,
     data: *mut c_void,
     offset: usize,
@@ -217,27 +228,31 @@ unsafe extern "C" fn get_tensor_2d(
     data_stride: usize,
 ) {
     guard::entry("reading a tensor", || {
-        // SAFETY: as in `init_tensor`.
-        let (memory, start) = unsafe { place(buffer, tensor, offset) }?;
-        for idx in 0..n {
-            let piece = data.cast::<u8>().wrapping_add(idx * data_stride);
-            // SAFETY: as in `set_tensor_2d`.
-            let piece = unsafe { slice::from_raw_parts_mut(piece, size) };
-            memory.read(start + (idx * tensor_stride) as u64, piece)?;
-        }
-        Ok(())
+        let pieces = Pieces::new(offset, size, n, tensor_stride, data_stride);
+        // SAFETY: ggml passes a tensor of the buffer, and room for all pieces.
+        unsafe { get(tensor, data.cast(), &pieces) }
     });
 }
 
-/// ggml copies through the host.
-unsafe extern "C" fn cpy_tensor(_: *mut abi::Buffer, _: *const Tensor, _: *mut Tensor) -> bool {
-    false
+/// From any buffer of ours; what lies elsewhere, ggml copies through the host.
+unsafe extern "C" fn cpy_tensor(_: *mut abi::Buffer, src: *const Tensor, dst: *mut Tensor) -> bool {
+    let done = guard::entry("copying a tensor", || {
+        // SAFETY: ggml passes tensors.
+        let tensors = unsafe { src.as_ref() }.zip(unsafe { dst.as_ref() });
+        let (src, dst) = tensors.ok_or(BackendError::Null("tensor"))?;
+        match (memory_of(src), memory_of(dst)) {
+            (Ok(from), Ok(to)) => copy::copy((&from, src), (&to, dst)),
+            _ => Ok(false),
+        }
+    });
+    done.unwrap_or(false)
 }
 
 unsafe extern "C" fn clear(buffer: *mut abi::Buffer, value: u8) {
     guard::entry("clearing a buffer", || {
         // SAFETY: as in `base`.
         let memory = unsafe { memory(buffer) }?;
+        memory.device.settle();
         memory.forget(0, memory.buffer.bytes());
         memory.fill(0, memory.buffer.bytes(), value)
     });

@@ -248,8 +248,8 @@ fn packed(tensor: &Tensor) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::is_scratch;
-    use super::super::tests::f32;
     use super::*;
+    use crate::abi::test_tensor as f32;
 
     /// Its result may lie over the first operand.
     #[test]

@@ -320,32 +320,3 @@ pub(crate) fn tile_bytes(tensor: &Tensor) -> Option<u64> {
     layout.strides(rows.dtype, rows.ne)?;
     layout.tensor_bytes(rows.ne).filter(|_| dense)
 }
-
-#[cfg(test)]
-mod tests {
-    use std::ptr;
-
-    use super::*;
-
-    /// A dense tensor at an address that nobody reads.
-    pub(super) fn f32(ne: [i64; 4], op: abi::Op) -> Tensor {
-        let row = 4 * ne[0] as usize;
-        let matrix = row * ne[1] as usize;
-        Tensor {
-            dtype: 0,
-            buffer: ptr::null_mut(),
-            ne,
-            nb: [4, row, matrix, matrix * ne[2] as usize],
-            op: op as u32,
-            op_params: [0; 16],
-            flags: 0,
-            src: [ptr::null_mut(); 10],
-            view_src: ptr::null_mut(),
-            view_offs: 0,
-            data: ptr::without_provenance_mut(0x1000),
-            name: [0; 64],
-            extra: ptr::null_mut(),
-            padding: [0; 8],
-        }
-    }
-}

@@ -168,8 +168,8 @@ fn upscale(src: &Tensor, out: &Tensor) -> Result<Vec<Node>, Why> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::tests::f32;
     use super::*;
+    use crate::abi::test_tensor as f32;
 
     /// The bytes' distances of all elements of a tensor from `base`.
     fn places(tensor: &Tensor, base: &Tensor) -> Vec<usize> {

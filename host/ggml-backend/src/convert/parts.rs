@@ -100,8 +100,8 @@ pub(super) fn part(tensor: &Tensor, ne: [i64; 4], at: [i64; 4]) -> Result<Tensor
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::f32;
     use super::*;
+    use crate::abi::test_tensor as f32;
 
     #[test]
     fn parts_lie_behind_each_other() {

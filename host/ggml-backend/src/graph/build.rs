@@ -5,17 +5,25 @@ use std::sync::Arc;
 
 use hexloom::{Buffer, Graph, Session, TensorId};
 
-use super::{extent, needed_later};
+use super::signature::needed_later;
 use crate::abi::{self, Tensor, USAGE_WEIGHTS};
 use crate::buffer::{Memory, Weight, memory_of, weight_of};
-use crate::convert::{self, Node, Why};
+use crate::convert::{self, Node};
 use crate::error::BackendError;
 use crate::units;
 
 /// A graph and the layouts that it reads quantised tensors in.
-pub(super) struct Built {
+pub(crate) struct Built {
     pub(super) graph: Graph,
     pub(super) wanted: Vec<Wanted>,
+}
+
+impl Built {
+    /// A graph without quantised tensors.
+    pub(crate) fn of(graph: Graph) -> Self {
+        let wanted = Vec::new();
+        Self { graph, wanted }
+    }
 }
 
 /// A place of quantised values, and the layout that they must have there while the graph runs.
@@ -56,7 +64,7 @@ impl Wanted {
 pub(super) fn graph(session: &Session, nodes: &[&Tensor], whole: &abi::Graph) -> Result<Built, BackendError> {
     let mut converted = Vec::new();
     for &node in nodes {
-        let parts = Node::list(node).map_err(|why| refused(node, why))?;
+        let parts = Node::list(node).map_err(|why| BackendError::unsupported(node, why))?;
         // A result in parts is never what one kernel makes together with its reader.
         let later = needed_later(node, whole) || parts.len() > 1;
         converted.extend(parts.into_iter().map(|part| (part, later)));
@@ -165,8 +173,8 @@ impl Build<'_> {
     }
 
     fn rows(&self, tensor: &Tensor) -> Result<Layout, BackendError> {
-        let shape = convert::shape(tensor, false).map_err(|why| refused(tensor, why))?;
-        Ok(Layout::Rows(extent(&shape)))
+        let shape = convert::shape(tensor, false).map_err(|why| BackendError::unsupported(tensor, why))?;
+        Ok(Layout::Rows(shape.extent_bytes().unwrap_or(0)))
     }
 
     fn want(&mut self, tensor: &Tensor, memory: Arc<Memory>, layout: Layout) -> Result<(), BackendError> {
@@ -191,7 +199,7 @@ impl Build<'_> {
     }
 
     fn add(&mut self, tensor: &Tensor, tiled: bool) -> Result<TensorId, BackendError> {
-        let shape = convert::shape(tensor, tiled).map_err(|why| refused(tensor, why))?;
+        let shape = convert::shape(tensor, tiled).map_err(|why| BackendError::unsupported(tensor, why))?;
         if convert::is_scratch(tensor) {
             let id = self.graph.computed(&tensor.name(), shape.dtype, shape.ne)?;
             self.ids.insert(Key::new(tensor, tiled), id);
@@ -217,14 +225,4 @@ fn tiled_addresses<'n>(nodes: impl Iterator<Item = &'n Node>) -> HashSet<usize> 
         .filter_map(|node| node.srcs[0].as_ref())
         .filter(|src| convert::can_tile(src));
     weights.map(|src| src.data as usize).collect()
-}
-
-fn refused(node: &Tensor, why: Why) -> BackendError {
-    BackendError::Unsupported {
-        op: node
-            .op()
-            .map_or_else(|| format!("op {}", node.op), |op| op.name().to_owned()),
-        name: node.name(),
-        what: why.to_owned(),
-    }
 }

@@ -1,108 +1,158 @@
-//! Running ggml's graphs: an unchanged graph is neither built nor encoded again.
+//! Running ggml's graphs: an unchanged graph is neither built nor encoded again, and several may be on their way.
 //!
 //! ggml rebuilds its graph for every token, mostly to the same nodes at the same addresses. A graph is known again by its
-//! number if ggml gives one, otherwise by its *signature*: every word of it that decides what is encoded.
+//! number if ggml gives one, otherwise by its *signature*: every word of it that decides what is encoded. Graphs are
+//! launched in the order of the calls, and whoever touches a device's memory waits for them first ([`flight`]).
 
 mod build;
+mod flight;
+mod order;
+mod signature;
 
-use hexloom::abi::op::Shape;
-use hexloom::{Buffer, PreparedGraph, SubmitError};
+use hexloom::{Buffer, PreparedGraph, Session, SubmitError};
 
-use crate::abi::{self, FLAG_COMPUTE, FLAG_OUTPUT, Tensor};
+use crate::abi;
 use crate::buffer::layout_version;
 use crate::device::DeviceState;
 use crate::error::BackendError;
-use build::{Built, Wanted};
+use build::Wanted;
+use flight::{Flight, Step};
 
-/// Graphs kept; a model's prompt and decode graphs at a few context lengths.
-const KEPT: usize = 12;
+pub(crate) use build::Built;
+pub(crate) use flight::{Mark, Read};
+pub(crate) use order::optimize;
+pub(crate) use signature::push_tensor;
 
-/// Graphs that are ready to be run again, least recently run first.
+/// Graphs kept: with tensors split over devices, a model's graph is two parts for each layer.
+pub(crate) const KEPT: usize = 150;
+
+/// The graphs of a device.
 #[derive(Default)]
-pub(crate) struct PreparedGraphs {
-    entries: Vec<Entry>,
+pub(crate) struct Graphs {
+    /// Ready to be run again, least recently run first.
+    idle: Vec<Entry>,
+    flight: Flight,
 }
 
-struct Entry {
+/// A prepared graph and how it is known again.
+pub(crate) struct Entry {
+    known: Known,
+    prepared: PreparedGraph,
+}
+
+struct Known {
     uid: u64,
     signature: Vec<u64>,
-    prepared: PreparedGraph,
     /// Quantised tensors with the layout that the graph reads them in, and when all had it.
     wanted: Vec<Wanted>,
     layout_version: u64,
 }
 
-/// Computes a graph and waits for it.
+/// Starts a graph; waits for it too where nothing could go on meanwhile.
 pub(crate) fn compute(device: &'static DeviceState, graph: &abi::Graph) -> Result<(), BackendError> {
     let mut graphs = device.graphs();
-    let Some(mut entry) = graphs.take(device, graph)? else {
+    graphs.flight.check()?;
+    let Some(entry) = graphs.ready(device, graph)? else {
         return Ok(());
     };
-    entry.settle()?;
-    let result = entry.prepared.run();
-    match result {
-        Ok(()) => graphs.entries.push(entry),
-        Err(error) => {
-            if error.is_lost() {
-                log::warn!("the session is lost and is opened again");
-                device.session()?.reopen()?;
-            }
-            return Err(error.into());
-        }
+    graphs.launch(device, entry)?;
+    match device.is_alone() {
+        true => graphs.finish(device),
+        false => Ok(()),
     }
-    Ok(())
 }
 
-impl PreparedGraphs {
+impl Graphs {
     /// Drops the graphs that use a buffer.
     pub(crate) fn forget_with(&mut self, buffer: &Buffer) {
-        self.entries
-            .retain(|entry| !entry.wanted.iter().any(|wanted| wanted.is_in(buffer)) && !entry.uses(buffer));
+        self.idle
+            .retain(|entry| !entry.known.wanted.iter().any(|wanted| wanted.is_in(buffer)) && !entry.uses(buffer));
     }
 
     /// The graph, ready to run and out of the list; `None` if it computes nothing.
-    fn take(&mut self, device: &'static DeviceState, graph: &abi::Graph) -> Result<Option<Entry>, BackendError> {
-        if let Some(idx) = self
-            .entries
-            .iter()
-            .position(|entry| graph.uid != 0 && entry.uid == graph.uid)
-        {
-            return Ok(Some(self.entries.remove(idx)));
+    fn ready(&mut self, device: &'static DeviceState, graph: &abi::Graph) -> Result<Option<Entry>, BackendError> {
+        let same = |known: &Known| graph.uid != 0 && known.uid == graph.uid;
+        if let Some(entry) = self.find(device, same)? {
+            return Ok(Some(entry));
         }
-        let nodes = real_nodes(graph);
+        let nodes = signature::real_nodes(graph);
         if nodes.is_empty() {
             return Ok(None);
         }
-        let signature = signature(&nodes, graph);
-        if let Some(idx) = self.entries.iter().position(|entry| entry.signature == signature) {
-            let entry = self.entries.remove(idx);
-            return Ok(Some(Entry {
-                uid: graph.uid,
-                ..entry
-            }));
+        let name = format!("ggml graph of {} nodes", nodes.len());
+        let signature = signature::of(&nodes, graph);
+        let build = |session: &Session| build::graph(session, &nodes, graph);
+        let mut entry = self.known_or(device, &name, signature, build)?;
+        entry.known.uid = graph.uid;
+        Ok(Some(entry))
+    }
+
+    /// The graph with a signature, out of the list; built if it is not known.
+    pub(crate) fn known_or(
+        &mut self,
+        device: &'static DeviceState,
+        name: &str,
+        signature: Vec<u64>,
+        build: impl Fn(&Session) -> Result<Built, BackendError>,
+    ) -> Result<Entry, BackendError> {
+        if let Some(entry) = self.find(device, |known| known.signature == signature)? {
+            return Ok(entry);
         }
-        while self.entries.len() >= KEPT {
-            self.entries.remove(0);
+        // What is built here may want weights in another layout than what is on its way.
+        self.finish(device)?;
+        while self.idle.len() >= KEPT {
+            self.idle.remove(0);
         }
         let session = device.session()?;
-        let name = format!("ggml graph of {} nodes", nodes.len());
         loop {
-            let Built { graph: built, wanted } = build::graph(&session, &nodes, graph)?;
-            match session.prepare(&name, built) {
+            let Built { graph, wanted } = build(&session)?;
+            match session.prepare(name, graph) {
                 Ok(prepared) => {
-                    return Ok(Some(Entry {
-                        uid: graph.uid,
+                    let known = Known {
+                        uid: 0,
                         signature,
-                        prepared,
                         wanted,
                         layout_version: u64::MAX,
-                    }));
+                    };
+                    return Ok(Entry { known, prepared });
                 }
                 // Kept graphs own slots: the one that was not run for longest makes room.
-                Err(SubmitError::NoSlot { .. }) if !self.entries.is_empty() => {
-                    self.entries.remove(0);
+                Err(SubmitError::NoSlot { .. }) if !self.idle.is_empty() => {
+                    self.idle.remove(0);
                 }
                 Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes a graph out of the list, after the end of its run if it is on its way.
+    fn find(&mut self, device: &DeviceState, is: impl Fn(&Known) -> bool) -> Result<Option<Entry>, BackendError> {
+        if self.flight.has(&is) {
+            self.finish(device)?;
+        }
+        let found = self.idle.iter().position(|entry| is(&entry.known));
+        Ok(found.map(|idx| self.idle.remove(idx)))
+    }
+
+    /// Puts a graph that was taken out back.
+    pub(crate) fn keep(&mut self, entry: Entry) {
+        self.idle.push(entry);
+    }
+
+    /// Sends a graph behind those that are on their way.
+    pub(crate) fn launch(&mut self, device: &DeviceState, mut entry: Entry) -> Result<(), BackendError> {
+        if layout_version() != entry.known.layout_version {
+            self.finish(device)?;
+            entry.settle()?;
+        }
+        match entry.prepared.launch() {
+            Ok(launched) => {
+                self.flight.push(Step::Graph(entry.known, launched));
+                Ok(())
+            }
+            Err((_, error)) => {
+                device.reopen_after(&error)?;
+                Err(error.into())
             }
         }
     }
@@ -111,65 +161,19 @@ impl PreparedGraphs {
 impl Entry {
     /// Gives the weights the layout that the graph reads them in.
     fn settle(&mut self) -> Result<(), BackendError> {
-        let version = layout_version();
-        if version != self.layout_version {
-            for wanted in &self.wanted {
-                wanted.settle()?;
-            }
-            if !self.wanted.iter().all(Wanted::holds) {
-                return Err(BackendError::TwoLayouts);
-            }
-            // Settling may have raised it once more; what this graph wants is as it wants it.
-            self.layout_version = layout_version();
+        let known = &mut self.known;
+        for wanted in &known.wanted {
+            wanted.settle()?;
         }
+        if !known.wanted.iter().all(Wanted::holds) {
+            return Err(BackendError::TwoLayouts);
+        }
+        // Settling may have raised it; what this graph wants is as it wants it.
+        known.layout_version = layout_version();
         Ok(())
     }
 
     fn uses(&self, buffer: &Buffer) -> bool {
         self.prepared.buffers().any(|used| used.fd() == buffer.fd())
     }
-}
-
-/// The nodes that compute something.
-fn real_nodes(graph: &abi::Graph) -> Vec<&Tensor> {
-    // SAFETY: ggml keeps the nodes alive as long as the graph.
-    let nodes = graph.nodes().iter().filter_map(|&node| unsafe { node.as_ref() });
-    let real = |node: &&Tensor| node.flags & FLAG_COMPUTE != 0 && !node.is_view_only() && !node.is_empty();
-    nodes.filter(real).collect()
-}
-
-/// Everything that decides what is encoded.
-fn signature(nodes: &[&Tensor], graph: &abi::Graph) -> Vec<u64> {
-    let mut words = Vec::with_capacity(nodes.len() * 48);
-    for node in nodes {
-        words.push(u64::from(node.op) << 32 | u64::from(needed_later(node, graph)));
-        let params = node.op_params.map(i32::cast_unsigned);
-        words.extend(
-            params
-                .chunks_exact(2)
-                .map(|pair| u64::from(pair[0]) << 32 | u64::from(pair[1])),
-        );
-        push_tensor(&mut words, node);
-        for src in node.src.iter().take_while(|src| !src.is_null()) {
-            // SAFETY: ggml keeps operands alive as long as their reader.
-            push_tensor(&mut words, unsafe { &**src });
-        }
-    }
-    words
-}
-
-fn push_tensor(words: &mut Vec<u64>, tensor: &Tensor) {
-    words.extend([u64::from(tensor.dtype), tensor.data as u64]);
-    words.extend(tensor.ne.map(i64::cast_unsigned));
-    words.extend(tensor.nb.map(|stride| stride as u64));
-}
-
-/// Whether somebody else than the next node may read a node's result, so that its bytes must be written.
-fn needed_later(node: &Tensor, graph: &abi::Graph) -> bool {
-    node.flags & FLAG_OUTPUT != 0 || graph.uses(node) != Some(1)
-}
-
-/// The bytes that a shape covers; 0 if that cannot be said.
-fn extent(shape: &Shape) -> u64 {
-    shape.extent_bytes().unwrap_or(0)
 }

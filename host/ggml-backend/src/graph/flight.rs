@@ -1,0 +1,158 @@
+//! What of a device is on its way: graphs in the order of their launch, and copies out that wait for those before them.
+//!
+//! Order is kept by waiting: a copy in, a copy between tensors, a change of layout and the end of a buffer all come after
+//! everything that was launched before them, and graphs follow each other in the DSP's queue. A failure is told by the call
+//! that waits if it can fail, otherwise by the next graph; what is read in between is no number.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hexloom::prepared::Launched;
+
+use super::{Entry, Graphs, Known};
+use crate::buffer::{Memory, NO_RESULT};
+use crate::device::DeviceState;
+use crate::error::BackendError;
+
+/// How many steps had begun at some moment.
+pub(crate) type Mark = u64;
+
+/// Steps that were begun and not waited for, oldest first.
+#[derive(Default)]
+pub(super) struct Flight {
+    steps: VecDeque<Step>,
+    n_begun: Mark,
+    failed: bool,
+}
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every step is a graph, and a box would be an allocation for each run"
+)]
+pub(super) enum Step {
+    Graph(Known, Launched),
+    Read(Read),
+}
+
+/// Bytes that are copied out when everything before has ended.
+pub(crate) struct Read {
+    memory: Arc<Memory>,
+    offset: u64,
+    to: *mut u8,
+    len: usize,
+}
+
+// SAFETY: ggml promises the address to one copy until the stream is synchronised, from whichever thread that is.
+unsafe impl Send for Read {}
+
+impl Read {
+    /// # Safety
+    /// `to` has `len` bytes that nobody else uses until the copy has been made.
+    pub(crate) unsafe fn new(memory: Arc<Memory>, offset: u64, to: *mut u8, len: usize) -> Self {
+        Self {
+            memory,
+            offset,
+            to,
+            len,
+        }
+    }
+
+    fn make(self, failed: bool) -> Result<(), BackendError> {
+        // SAFETY: the promise of `new`.
+        let to = unsafe { std::slice::from_raw_parts_mut(self.to, self.len) };
+        to.fill(NO_RESULT);
+        match failed {
+            true => Ok(()),
+            false => self.memory.read_settled(self.offset, to),
+        }
+    }
+}
+
+impl Flight {
+    /// The failure of an earlier graph, told once.
+    pub(super) fn check(&mut self) -> Result<(), BackendError> {
+        match std::mem::take(&mut self.failed) {
+            true => Err(BackendError::Earlier),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a graph is on its way.
+    pub(super) fn has(&self, is: impl Fn(&Known) -> bool) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| matches!(step, Step::Graph(known, _) if is(known)))
+    }
+
+    pub(super) fn push(&mut self, step: Step) {
+        self.steps.push_back(step);
+        self.n_begun += 1;
+    }
+
+    fn n_done(&self) -> Mark {
+        self.n_begun - self.steps.len() as Mark
+    }
+}
+
+impl Graphs {
+    /// Copies out, now or after what is on its way.
+    pub(crate) fn read_later(&mut self, read: Read) -> Result<(), BackendError> {
+        match self.flight.steps.is_empty() {
+            true => read.make(self.flight.failed),
+            false => {
+                self.flight.push(Step::Read(read));
+                Ok(())
+            }
+        }
+    }
+
+    /// What has begun so far.
+    pub(crate) fn mark(&self) -> Mark {
+        self.flight.n_begun
+    }
+
+    /// Waits for everything that is on its way; gives the first failure.
+    pub(crate) fn finish(&mut self, device: &DeviceState) -> Result<(), BackendError> {
+        self.finish_to(device, self.mark())
+    }
+
+    /// Waits for what had begun at `mark`, for callers that cannot fail: a failure is logged, and the next graph's.
+    pub(crate) fn settle_to(&mut self, device: &DeviceState, mark: Mark) {
+        if let Err(error) = self.finish_to(device, mark) {
+            log::error!("waiting for {}: {error}", device.name.to_string_lossy());
+            self.flight.failed = true;
+        }
+    }
+
+    /// Whether what lies in memory is what a failed graph has left.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.flight.failed
+    }
+
+    fn finish_to(&mut self, device: &DeviceState, mark: Mark) -> Result<(), BackendError> {
+        let mut result = Ok(());
+        while self.flight.n_done() < mark
+            && let Some(step) = self.flight.steps.pop_front()
+        {
+            let step = match step {
+                Step::Graph(known, launched) => self.finish_graph(device, known, launched),
+                Step::Read(read) => read.make(result.is_err() || self.flight.failed),
+            };
+            result = result.and(step);
+        }
+        result
+    }
+
+    fn finish_graph(&mut self, device: &DeviceState, known: Known, launched: Launched) -> Result<(), BackendError> {
+        let (prepared, result) = launched.wait();
+        match result {
+            Ok(()) => {
+                self.keep(Entry { known, prepared });
+                Ok(())
+            }
+            Err(error) => {
+                device.reopen_after(&error)?;
+                Err(error.into())
+            }
+        }
+    }
+}
