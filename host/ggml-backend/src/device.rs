@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hexloom::session::TensorUse;
 use hexloom::{Buffer, RunError, Session, SessionOptions, Transport};
 use hexloom_emu::{EmuOptions, EmuTransport};
 use hexloom_fastrpc::{FastRpcOptions, FastRpcTransport};
@@ -208,6 +209,9 @@ impl DeviceState {
             return Ok(true);
         }
         let session = self.session()?;
+        if !has_room(&session, tensor) {
+            return Ok(false);
+        }
         let takes = |node: &Node| {
             let op = node.op(|idx, src| node.wants_tiles(idx) && convert::can_tile(src));
             op.is_ok_and(|op| session.supports(&op).is_ok())
@@ -230,6 +234,15 @@ impl DeviceState {
         let number = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         (number(free), number(total))
     }
+}
+
+/// Whether every tensor of an op can be mapped at once, and all together.
+fn has_room(session: &Session, tensor: &Tensor) -> bool {
+    let most = session.buffer_limits(TensorUse::State).mapping_bytes_max();
+    let operands = (0..tensor.src.len()).filter_map(|idx| tensor.src(idx));
+    let bytes = std::iter::once(tensor).chain(operands).map(buffer::bytes);
+    let all = bytes.clone().fold(0, u64::saturating_add);
+    bytes.max().is_some_and(|largest| largest < most) && all <= session.window_bytes()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

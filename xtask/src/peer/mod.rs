@@ -126,7 +126,8 @@ impl Peer {
         self.root.join("usr/lib").join(TRIPLE)
     }
 
-    fn run(&self, path: &Path) -> Command {
+    /// A program of the packages or, with its whole path, any other, run by the packages' loader.
+    pub(crate) fn run(&self, path: &Path) -> Command {
         let libraries = self.libraries();
         let mut search = libraries.clone().into_os_string();
         for part in ["llama", "pulseaudio"] {

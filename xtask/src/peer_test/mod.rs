@@ -4,6 +4,7 @@
 //! writes text and whisper.cpp hears words that must be their CPU back end's. Without the programs (no Debian mirror,
 //! another API version) everything is skipped, loudly and counted.
 
+mod calls;
 mod operators;
 mod programs;
 mod speech;
@@ -132,6 +133,7 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
         Some(_) => operators::run_list(&loaded.on("emu"), &operators::EMULATED, context.deadline)?,
         None => Outcome::skip("there is no emulator image, so no operator was tested on it".to_owned()),
     });
+    outcome.add(calls::run(&loaded, workspace, context.deadline)?);
     outcome.add(programs::run(&loaded, workspace, context.deadline)?);
     Ok(outcome)
 }

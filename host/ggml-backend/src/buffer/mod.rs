@@ -19,7 +19,7 @@ use crate::error::BackendError;
 use tiles::Tiles;
 
 pub(crate) use copy::{Pieces, copy, get_later, set};
-pub(crate) use table::{memory_of, type_fns, weight_of};
+pub(crate) use table::{bytes, memory_of, type_fns, weight_of};
 pub(crate) use tiles::Weight;
 
 /// Alignment of every tensor: the DSP's lines.

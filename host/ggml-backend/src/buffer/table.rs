@@ -97,7 +97,7 @@ unsafe extern "C" fn alloc_size(_: *mut BufferType, tensor: *const Tensor) -> us
 }
 
 /// Bytes of a tensor in whichever of its layouts is larger.
-pub(super) fn bytes(tensor: &Tensor) -> u64 {
+pub(crate) fn bytes(tensor: &Tensor) -> u64 {
     let tiles = convert::tile_bytes(tensor).unwrap_or(0);
     tiles.max(ggml::bytes_of(tensor) as u64)
 }

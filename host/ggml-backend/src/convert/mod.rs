@@ -125,6 +125,13 @@ impl Node {
                 .map(|&(.., opcode)| opcode)
                 .ok_or("hexloom has no kernel for this kind")
         };
+        if tensor.op() == Some(abi::Op::Sum)
+            && !tensor
+                .src(0)
+                .is_some_and(|x| shape(x, false).is_ok_and(|x| x.rows_dense()))
+        {
+            return Err("sums rows whose elements lie apart, which ggml's own back end does not do right");
+        }
         if let Some(node) = window::node(tensor) {
             return node;
         }
