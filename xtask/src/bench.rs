@@ -1,16 +1,16 @@
-//! `cargo xtask bench`: tokens per second, on request in turn with llama.cpp's own bench.
+//! `cargo xtask bench`: tokens per second, on request in turn with llama.cpp's own bench, on its CPU back end or on ours.
 //!
-//! Rounds alternate so that a machine that slows down slows both; medians are compared.
+//! Rounds alternate so that a machine that slows down slows all; medians are compared.
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
 use serde_json::Value;
 
-use crate::peer::Peer;
+use crate::peer_test::{self, Loaded};
 use crate::workspace::Workspace;
 use crate::{model, peer, process};
 
@@ -19,8 +19,15 @@ pub(crate) struct Args {
     /// Also run llama.cpp's llama-bench, from Debian's packages, and print ratios.
     #[arg(long)]
     peer: bool,
+    /// Also run llama-bench on our back end's simulator.
+    #[arg(long)]
+    ggml: bool,
+    /// Run llama-bench alone, on our back end without a DSP and on a device that does nothing: what differs is the back
+    /// end's own share of a token.
+    #[arg(long, conflicts_with_all = ["peer", "ggml"])]
+    share: bool,
     /// Run only llama-bench.
-    #[arg(long, requires = "peer")]
+    #[arg(long, requires = "peer", conflicts_with = "ggml")]
     peer_only: bool,
     /// Rounds.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -36,6 +43,16 @@ pub(crate) struct Args {
     threads: u32,
 }
 
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Runner {
+    Hexloom,
+    /// llama-bench on its CPU back end.
+    Llama,
+    /// llama-bench on a device of ours.
+    Ggml(&'static str),
+}
+
 /// Tokens per second of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Speed {
@@ -46,27 +63,36 @@ struct Speed {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let model = model::ensure(&workspace)?;
-    let peer = match args.peer {
+    let mut runners = args.runners();
+    let peer = match runners.iter().any(|runner| *runner != Runner::Hexloom) {
         true => peer::ensure(&workspace)?
             .inspect_err(|why| eprintln!("SKIPPED: {why}"))
             .ok(),
         false => None,
     };
-    if !args.peer_only {
+    if peer.is_none() {
+        runners.retain(|runner| *runner == Runner::Hexloom);
+    }
+    if runners.contains(&Runner::Hexloom) {
         process::output(process::cargo().current_dir(&workspace.root).args([
             "build",
             "--release",
             "--package=hexloom-cli",
         ]))?;
     }
-    let [mut ours, mut theirs] = [Vec::new(), Vec::new()];
+    let loaded = peer
+        .as_ref()
+        .map(|peer| peer_test::load(&workspace, peer))
+        .transpose()?;
+    let mut speeds: Vec<(Runner, Vec<Speed>)> = runners.into_iter().map(|runner| (runner, Vec::new())).collect();
     let bar = ProgressBar::new(u64::from(args.rounds));
     for _ in 0..args.rounds {
-        if !args.peer_only {
-            ours.push(run_ours(&workspace, &model, args)?);
-        }
-        if let Some(peer) = &peer {
-            theirs.push(run_theirs(peer, &model, args)?);
+        for (runner, speeds) in &mut speeds {
+            speeds.push(match (*runner, &loaded) {
+                (Runner::Llama, Some(loaded)) => run_theirs(loaded, None, &model, args)?,
+                (Runner::Ggml(device), Some(loaded)) => run_theirs(loaded, Some(device), &model, args)?,
+                _ => run_ours(&workspace, &model, args)?,
+            });
         }
         bar.inc(1);
     }
@@ -74,8 +100,31 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(peer) = &peer {
         println!("llama-bench: {}", peer.version);
     }
-    print!("{}", table(&ours, &theirs));
+    print!("{}", table(&speeds));
+    if let (true, [(_, with), (_, without)]) = (args.share, &speeds[..]) {
+        let us = |speeds: &[Speed]| median(speeds.iter().map(|speed| 1e6 / speed.decode).collect());
+        let share = us(with).zip(us(without)).map_or(0.0, |(with, without)| with - without);
+        println!("the back end's share of a decoded token: {share:.1} us");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn runners(&self) -> Vec<Runner> {
+        if self.share {
+            return vec![Runner::Ggml("null"), Runner::Ggml("nothing")];
+        }
+        let chosen = [
+            (Runner::Hexloom, !self.peer_only),
+            (Runner::Llama, self.peer),
+            (Runner::Ggml("sim"), self.ggml),
+        ];
+        chosen
+            .into_iter()
+            .filter(|&(_, chosen)| chosen)
+            .map(|(runner, _)| runner)
+            .collect()
+    }
 }
 
 fn run_ours(workspace: &Workspace, model: &Path, args: &Args) -> Result<Speed> {
@@ -99,12 +148,15 @@ fn read_ours(text: &str) -> Result<Speed> {
     })
 }
 
-fn run_theirs(peer: &Peer, model: &Path, args: &Args) -> Result<Speed> {
-    let mut command: Command = peer.program("llama-bench");
+fn run_theirs(loaded: &Loaded<'_>, device: Option<&'static str>, model: &Path, args: &Args) -> Result<Speed> {
+    let mut command = loaded.peer.program("llama-bench");
+    if let Some(device) = device {
+        command = loaded.on(device).with(command);
+    }
     command
         .arg("-m")
         .arg(model)
-        .args(["-p", &args.prompt.to_string(), "-n", &args.n.to_string()])
+        .args(["-p", &args.prompt.to_string(), "-n", &args.n.to_string(), "-ngl", "99"])
         .args(["-t", &args.threads.to_string(), "-o", "json"]);
     read_theirs(&process::output(&mut command)?).context("llama-bench")
 }
@@ -124,17 +176,27 @@ fn read_theirs(text: &str) -> Result<Speed> {
     })
 }
 
-fn table(ours: &[Speed], theirs: &[Speed]) -> String {
-    let mut text = String::from("tokens/s       hexloom  llama.cpp  ratio  (medians)\n");
-    for (name, pick) in [
-        ("prompt", (|s| s.prompt) as fn(&Speed) -> f64),
-        ("decode", |s| s.decode),
-    ] {
-        let [ours, theirs] = [ours, theirs].map(|all| median(all.iter().map(pick).collect()));
-        let show = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
-        let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
-        let ratio = ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
-        let _ = writeln!(text, "{name:<10} {:>11} {:>10} {ratio:>6}", show(ours), show(theirs));
+/// One line for each runner, with ratios to the first.
+fn table(speeds: &[(Runner, Vec<Speed>)]) -> String {
+    let mut text = String::from("tokens/s, medians       prompt  ratio     decode  ratio\n");
+    let of = |speeds: &[Speed]| {
+        let prompt = median(speeds.iter().map(|speed| speed.prompt).collect());
+        [prompt, median(speeds.iter().map(|speed| speed.decode).collect())].map(|value| value.unwrap_or(f64::NAN))
+    };
+    let first = speeds.first().map(|(_, speeds)| of(speeds)).unwrap_or_default();
+    for (runner, speeds) in speeds {
+        let [prompt, decode] = of(speeds);
+        let ratios = [prompt / first[0], decode / first[1]];
+        let [prompt_ratio, decode_ratio] = ratios;
+        let name = match runner {
+            Runner::Hexloom => "hexloom".to_owned(),
+            Runner::Llama => "llama.cpp on its CPU".to_owned(),
+            Runner::Ggml(device) => format!("llama.cpp on {device}"),
+        };
+        let _ = writeln!(
+            text,
+            "{name:<20} {prompt:>9.1} {prompt_ratio:>6.2} {decode:>10.1} {decode_ratio:>6.2}"
+        );
     }
     text
 }
@@ -174,9 +236,12 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
         let speed = |prompt, decode| Speed { prompt, decode };
-        let text = table(&[speed(400.0, 75.0)], &[speed(800.0, 150.0)]);
-        assert_eq!(text.lines().nth(1), Some("prompt           400.0      800.0   0.50"));
-        let text = table(&[speed(400.0, 75.0)], &[]);
-        assert_eq!(text.lines().nth(2), Some("decode            75.0          -      -"));
+        let ours = (Runner::Hexloom, vec![speed(400.0, 75.0)]);
+        let theirs = (Runner::Llama, vec![speed(800.0, 150.0)]);
+        let text = table(&[ours.clone(), theirs]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "hexloom                  400.0   1.00       75.0   1.00");
+        assert_eq!(lines[2], "llama.cpp on its CPU     800.0   2.00      150.0   2.00");
+        assert_eq!(table(&[ours]).lines().count(), 2);
     }
 }

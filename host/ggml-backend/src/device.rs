@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     FastRpc,
     /// Answers at once without computing, for measuring the host.
     Null,
+    /// Takes graphs and does not even look at them, for telling the back end's share from ggml's.
+    Nothing,
 }
 
 /// A device as ggml and we see it. It lives as long as the process.
@@ -52,6 +54,7 @@ impl Kind {
             "emu" => Ok(Self::Emu),
             "fastrpc" => Ok(Self::FastRpc),
             "null" => Ok(Self::Null),
+            "nothing" => Ok(Self::Nothing),
             _ => Err(BackendError::UnknownDevice(word.to_owned())),
         }
     }
@@ -62,6 +65,7 @@ impl Kind {
             Self::Emu => c"Hexagon NPU, emulated",
             Self::FastRpc => c"Hexagon NPU",
             Self::Null => c"no NPU: answers without computing",
+            Self::Nothing => c"no NPU: does nothing",
         }
     }
 
@@ -70,7 +74,7 @@ impl Kind {
             Self::Sim => Arc::new(SimTransport::default()),
             Self::Emu => Arc::new(EmuTransport::new(EmuOptions::find()?)),
             Self::FastRpc => Arc::new(FastRpcTransport::open(FastRpcOptions::default())?),
-            Self::Null => Arc::new(NullTransport),
+            Self::Null | Self::Nothing => Arc::new(NullTransport),
         })
     }
 
@@ -79,7 +83,7 @@ impl Kind {
         match self {
             // A prompt takes a minute there, more on a busy machine.
             Self::Emu => Duration::from_secs(900),
-            Self::Sim | Self::FastRpc | Self::Null => SessionOptions::default().deadline,
+            Self::Sim | Self::FastRpc | Self::Null | Self::Nothing => SessionOptions::default().deadline,
         }
     }
 }
@@ -185,6 +189,11 @@ impl DeviceState {
             self.session()?.reopen()?;
         }
         Ok(())
+    }
+
+    /// Whether its graphs are not even looked at.
+    pub(crate) fn does_nothing(&self) -> bool {
+        self.kind == Kind::Nothing
     }
 
     /// Whether no other device is listed. Its graphs are waited for at once: nothing of ggml's could go on meanwhile, and

@@ -20,7 +20,7 @@ pub(crate) enum BackendError {
     Emu(#[from] hexloom_emu::FindError),
     #[error(transparent)]
     FastRpc(#[from] hexloom_fastrpc::LoadError),
-    #[error("HEXLOOM_DEVICES names \"{0}\"; known are sim, emu, fastrpc and null")]
+    #[error("HEXLOOM_DEVICES names \"{0}\"; known are sim, emu, fastrpc, null and nothing")]
     UnknownDevice(String),
     #[error("{op} \"{name}\" cannot be computed: {what}; it was not claimed, so the program placed it here by itself")]
     Unsupported { op: String, name: String, what: String },

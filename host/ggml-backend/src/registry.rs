@@ -9,7 +9,8 @@ use crate::device::{DeviceState, Kind};
 use crate::error::BackendError;
 use crate::{comm, guard};
 
-/// The environment variable that lists devices, separated by commas: `sim` (the default), `emu`, `fastrpc` or `null`.
+/// The environment variable that lists devices, separated by commas: `sim` (the default), `emu`,
+/// `fastrpc`, `null` or `nothing`.
 const DEVICES_VAR: &str = "HEXLOOM_DEVICES";
 
 struct Listed {
@@ -119,12 +120,12 @@ mod tests {
     fn lists_of_devices() {
         assert_eq!(parse("").unwrap(), [Kind::Sim]);
         assert_eq!(
-            parse(" sim, null,emu ,fastrpc").unwrap(),
-            [Kind::Sim, Kind::Null, Kind::Emu, Kind::FastRpc]
+            parse(" sim, null,emu ,fastrpc,nothing").unwrap(),
+            [Kind::Sim, Kind::Null, Kind::Emu, Kind::FastRpc, Kind::Nothing]
         );
         let error = parse("sim,gpu").unwrap_err().to_string();
         assert!(
-            error.contains("gpu") && error.contains("sim, emu, fastrpc and null"),
+            error.contains("gpu") && error.contains("sim, emu, fastrpc, null and nothing"),
             "{error}"
         );
     }

@@ -154,7 +154,7 @@ pub(crate) fn speech_step(context: &Context) -> Result<Outcome> {
 }
 
 /// Builds the library and gives it the name that ggml's own search knows.
-fn load<'a>(workspace: &Workspace, peer: &'a Peer) -> Result<Loaded<'a>> {
+pub(crate) fn load<'a>(workspace: &Workspace, peer: &'a Peer) -> Result<Loaded<'a>> {
     let mut build = process::cargo();
     build
         .args([
