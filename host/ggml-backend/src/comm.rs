@@ -86,6 +86,7 @@ impl Comm {
                 Ok(entry) => ready.push(entry),
                 Err(error) => {
                     log::warn!("ggml sums over the devices itself: {error}");
+                    self.devices[rank].graphs().note(&error);
                     let kept = self.devices.iter().zip(ready);
                     kept.for_each(|(device, entry)| device.graphs().keep(entry));
                     return Ok(false);
@@ -93,9 +94,11 @@ impl Comm {
             }
         }
         for (device, entry) in self.devices.iter().zip(ready) {
-            if let Err(error) = device.graphs().launch(device, entry) {
+            let begun = device.graphs().launch(device, entry);
+            if let Err(error) = begun {
                 // Those that have begun find that a peer is missing; the next round is a new one for all.
                 self.reduction.realign();
+                device.graphs().note(&error);
                 return Err(error);
             }
         }

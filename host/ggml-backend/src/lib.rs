@@ -2,7 +2,8 @@
 //!
 //! ggml asks a back end through tables of C functions. [`abi`] declares the tables; the other modules fill them, from the
 //! outside in: `registry` (which devices there are), `device` (what one can do), `buffer` (memory and the layout of
-//! weights in it), `stream` (running graphs), `graph` (from ggml's nodes to prepared graphs).
+//! weights in it), `stream` (running graphs), `graph` (from ggml's nodes to prepared graphs, ready or in flight), `event` and
+//! `comm` (several devices).
 //!
 //! Every foreign entry is a few lines that call safe code through `guard`: no panic crosses the border, and a failure
 //! becomes ggml's status plus one line in its log.

@@ -107,6 +107,8 @@ fn cargo(workspace: &Workspace, target: Target, tools: &Tools, what: &[&str]) ->
         .arg(workspace.target().join("dist"))
         .current_dir(&workspace.root)
         .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, tools)?.join("\x1f"))
+        // It would be stripped.
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     if let Some(rustc) = &tools.rustc {

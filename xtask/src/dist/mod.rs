@@ -10,8 +10,10 @@ pub(crate) mod package;
 pub(crate) mod target;
 
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -78,20 +80,22 @@ pub(crate) fn make(
     out: &Path,
     deadline: Instant,
 ) -> Result<(Package, PathBuf)> {
-    let Built { products, driver } = build::build(workspace, target, deadline)?;
-    let built;
-    let libraries = match libraries {
-        Some(folder) => folder,
-        None => {
-            built = firmware::make_libraries(workspace, deadline)?;
-            &built
-        }
-    };
+    // Both have crates that one core compiles for minutes, so they are built side by side.
+    let (built, libraries) = thread::scope(|scope| {
+        let libraries = scope.spawn(|| match libraries {
+            Some(folder) => Ok(folder.to_owned()),
+            None => firmware::make_libraries(workspace, deadline),
+        });
+        let built = build::build(workspace, target, deadline);
+        (built, libraries.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    let Built { products, driver } = built?;
+    let libraries = libraries?;
     let names = firmware::libraries(workspace)?.into_iter().map(|library| library.image);
     let names: Vec<String> = names.collect();
     let version = env!("CARGO_PKG_VERSION");
     let folder = out.join(format!("hexloom-{version}-{}", target.name()));
-    lay_out(workspace, target, &products, (libraries, &names), &folder)?;
+    lay_out(workspace, target, &products, (&libraries, &names), &folder)?;
     let package = Package::seal(&folder, target, version, abi_version(workspace)?)?;
     Ok((package, driver))
 }

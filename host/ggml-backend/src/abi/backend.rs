@@ -53,7 +53,7 @@ pub struct DeviceFns {
     pub props: unsafe extern "C" fn(*mut Device, *mut Props),
     pub init_backend: unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend,
     pub buffer_type: unsafe extern "C" fn(*mut Device) -> *mut BufferType,
-    pub host_buffer_type: Unused,
+    pub host_buffer_type: Option<unsafe extern "C" fn(*mut Device) -> *mut BufferType>,
     pub buffer_from_host_ptr: Unused,
     pub supports_op: unsafe extern "C" fn(*mut Device, *const Tensor) -> bool,
     pub supports_buffer_type: unsafe extern "C" fn(*mut Device, *mut BufferType) -> bool,

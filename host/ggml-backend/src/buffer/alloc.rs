@@ -6,7 +6,7 @@ use std::ptr;
 use hexloom::plan::buffers::{BufferPlan, TensorNeed};
 use hexloom::session::TensorUse;
 
-use super::table;
+use super::types;
 use crate::abi::{Buffer, BufferType, Tensor};
 use crate::device::DeviceState;
 use crate::error::BackendError;
@@ -20,7 +20,7 @@ pub(super) unsafe extern "C" fn alloc_buffer_n(
 ) -> *mut Buffer {
     let made = guard::entry("allocating tensors", || {
         // SAFETY: ggml passes what `DeviceState` made.
-        let device = unsafe { table::device(buffer_type) };
+        let device = unsafe { types::device(buffer_type) };
         // SAFETY: ggml passes `n` tensors that are the caller's alone.
         let needs = unsafe { Needs::new(tensors, n) };
         if needs.tensors.is_empty() {
@@ -30,7 +30,7 @@ pub(super) unsafe extern "C" fn alloc_buffer_n(
         let mut made = Made::default();
         for planned in &plan.buffers {
             let bytes = usize::try_from(planned.bytes).unwrap_or(usize::MAX);
-            made.buffers.push(table::new_buffer(buffer_type, device, bytes)?);
+            made.buffers.push(types::new_buffer(buffer_type, device, bytes)?);
         }
         for (&tensor, place) in needs.tensors.iter().zip(&plan.places) {
             if let Some(place) = place {
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn alloc_size_n(
 ) -> usize {
     let bytes = guard::entry("sizing tensors", || {
         // SAFETY: ggml passes what `DeviceState` made.
-        let device = unsafe { table::device(buffer_type) };
+        let device = unsafe { types::device(buffer_type) };
         // SAFETY: ggml passes `n` tensors.
         let plan = unsafe { Needs::new(tensors, n) }.plan(device)?;
         Ok(plan.buffers.iter().map(|planned| planned.bytes).sum())
@@ -95,7 +95,7 @@ impl Needs {
             if tensor.data.is_null() && tensor.buffer.is_null() {
                 needs.tensors.push(address);
                 needs.names.push(tensor.name());
-                needs.bytes.push((table::bytes(tensor), !tensor.view_src.is_null()));
+                needs.bytes.push((types::bytes(tensor), !tensor.view_src.is_null()));
             }
         }
         needs

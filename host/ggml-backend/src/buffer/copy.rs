@@ -85,6 +85,10 @@ pub(crate) unsafe fn get_later(
 ) -> Result<(), BackendError> {
     // SAFETY: the caller's.
     let (memory, start) = place(unsafe { tensor.as_ref() })?;
+    if !std::ptr::eq(memory.device, device) {
+        // SAFETY: the caller's; whoever waits for the stream does not wait for that device.
+        return unsafe { get(tensor, data, pieces) };
+    }
     let mut graphs = device.graphs();
     for (at, to) in pieces.offsets() {
         let offset = start.saturating_add(at);

@@ -4,8 +4,10 @@
 
 mod alloc;
 mod copy;
+mod find;
 mod table;
 mod tiles;
+mod types;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +21,9 @@ use crate::error::BackendError;
 use tiles::Tiles;
 
 pub(crate) use copy::{Pieces, copy, get_later, set};
-pub(crate) use table::{bytes, memory_of, type_fns, weight_of};
+pub(crate) use find::{is_host_tensor, is_host_weight, memory_of, weight_of};
 pub(crate) use tiles::Weight;
+pub(crate) use types::{bytes, host_type_fns, type_fns};
 
 /// Alignment of every tensor: the DSP's lines.
 pub(crate) const ALIGNMENT: usize = 128;
@@ -32,6 +35,8 @@ pub(crate) const NO_RESULT: u8 = 0xff;
 pub(crate) struct Memory {
     pub(crate) device: &'static DeviceState,
     pub(crate) buffer: Buffer,
+    /// Bytes that the device's memory has less: none for the CPU's tensors, which are mapped when a graph reads them.
+    counted: u64,
     tiles: Mutex<Tiles>,
 }
 
@@ -44,12 +49,14 @@ pub(crate) fn layout_version() -> u64 {
 }
 
 impl Memory {
-    pub(crate) fn new(device: &'static DeviceState, bytes: usize) -> Result<Arc<Self>, BackendError> {
+    pub(crate) fn new(device: &'static DeviceState, bytes: usize, host: bool) -> Result<Arc<Self>, BackendError> {
         let buffer = device.session()?.alloc("ggml buffer", bytes as u64)?;
-        device.note_allocated(buffer.bytes());
+        let counted = if host { 0 } else { buffer.bytes() };
+        device.note_allocated(counted);
         Ok(Arc::new(Self {
             device,
             buffer,
+            counted,
             tiles: Mutex::new(Tiles::default()),
         }))
     }
@@ -139,7 +146,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.device.note_freed(self.buffer.bytes());
+        self.device.note_freed(self.counted);
     }
 }
 

@@ -1,33 +1,18 @@
-//! The tables of functions of buffers and of their type, each a few lines around [`Memory`].
+//! The table of functions of buffers, each a few lines around [`Memory`].
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
 use super::copy::{self, Pieces, get, set};
-use super::{ALIGNMENT, Memory, Weight, alloc};
-use crate::abi::{self, BufferFns, BufferType, BufferTypeFns, STATUS_FAILED, STATUS_SUCCESS, Status, Tensor};
-use crate::convert;
-use crate::device::DeviceState;
+use super::types::bytes;
+use super::{Memory, memory_of};
+use crate::abi::{self, BufferFns, STATUS_FAILED, STATUS_SUCCESS, Status, Tensor};
 use crate::error::BackendError;
-use crate::{ggml, guard};
-
-/// The functions of a buffer type.
-pub(crate) fn type_fns() -> BufferTypeFns {
-    BufferTypeFns {
-        name,
-        alloc_buffer,
-        alloc_buffer_n: Some(alloc::alloc_buffer_n),
-        alignment,
-        max_size,
-        alloc_size,
-        alloc_size_n: Some(alloc::alloc_size_n),
-        is_host,
-    }
-}
+use crate::guard;
 
 /// The functions of a buffer.
-pub(crate) fn fns() -> BufferFns {
+pub(super) fn fns() -> BufferFns {
     BufferFns {
         free,
         base,
@@ -41,80 +26,6 @@ pub(crate) fn fns() -> BufferFns {
         clear,
         reset: None,
     }
-}
-
-unsafe extern "C" fn name(buffer_type: *mut BufferType) -> *const c_char {
-    // SAFETY: ggml passes what `DeviceState` made.
-    unsafe { device(buffer_type) }.name.as_ptr()
-}
-
-unsafe extern "C" fn alloc_buffer(buffer_type: *mut BufferType, bytes: usize) -> *mut abi::Buffer {
-    let allocated = guard::entry("allocating a buffer", || {
-        // SAFETY: as in `name`.
-        let device = unsafe { device(buffer_type) };
-        new_buffer(buffer_type, device, bytes)
-    });
-    allocated.unwrap_or(ptr::null_mut())
-}
-
-/// A buffer of so many bytes, which ggml owns.
-pub(super) fn new_buffer(
-    buffer_type: *mut BufferType,
-    device: &'static DeviceState,
-    bytes: usize,
-) -> Result<*mut abi::Buffer, BackendError> {
-    let memory = Memory::new(device, bytes)?;
-    let context = Arc::into_raw(memory).cast_mut().cast::<c_void>();
-    let buffer = ggml::new_buffer(buffer_type, fns(), context, bytes);
-    if buffer.is_null() {
-        // SAFETY: nobody else has got the address.
-        drop(unsafe { Arc::from_raw(context.cast::<Memory>()) });
-        return Err(BackendError::Null("buffer"));
-    }
-    Ok(buffer)
-}
-
-unsafe extern "C" fn alignment(_: *mut BufferType) -> usize {
-    ALIGNMENT
-}
-
-unsafe extern "C" fn max_size(buffer_type: *mut BufferType) -> usize {
-    let size = guard::entry("asking for the largest buffer", || {
-        // SAFETY: as in `name`.
-        let device = unsafe { device(buffer_type) };
-        Ok(usize::try_from(device.session()?.options().buffer_bytes_max).unwrap_or(usize::MAX))
-    });
-    size.unwrap_or(0)
-}
-
-unsafe extern "C" fn alloc_size(_: *mut BufferType, tensor: *const Tensor) -> usize {
-    let size = guard::entry("sizing a tensor", || {
-        // SAFETY: ggml passes a tensor.
-        let tensor = unsafe { tensor.as_ref() }.ok_or(BackendError::Null("tensor"))?;
-        Ok(usize::try_from(bytes(tensor)).unwrap_or(usize::MAX))
-    });
-    size.unwrap_or(usize::MAX)
-}
-
-/// Bytes of a tensor in whichever of its layouts is larger.
-pub(crate) fn bytes(tensor: &Tensor) -> u64 {
-    let tiles = convert::tile_bytes(tensor).unwrap_or(0);
-    tiles.max(ggml::bytes_of(tensor) as u64)
-}
-
-unsafe extern "C" fn is_host(_: *mut BufferType) -> bool {
-    false
-}
-
-/// The device of a buffer type of ours.
-///
-/// # Safety
-/// `buffer_type` is a device's.
-pub(super) unsafe fn device(buffer_type: *mut BufferType) -> &'static DeviceState {
-    // SAFETY: the caller's.
-    let device = unsafe { (*buffer_type).device };
-    // SAFETY: the type's device is ours.
-    unsafe { DeviceState::of(device) }
 }
 
 /// The memory behind a buffer of ours.
@@ -272,33 +183,4 @@ unsafe fn place<'a>(
     // SAFETY: the caller's.
     let tensor = unsafe { tensor.as_ref() }.ok_or(BackendError::Null("tensor"))?;
     Ok((memory, memory.offset(tensor)? + offset as u64))
-}
-
-/// The memory that a tensor lies in, if it is ours.
-pub(crate) fn memory_of(tensor: &Tensor) -> Result<Arc<Memory>, BackendError> {
-    let buffer = if tensor.buffer.is_null() {
-        tensor.owner().buffer
-    } else {
-        tensor.buffer
-    };
-    let foreign = || BackendError::Tensor {
-        name: tensor.name(),
-        what: "is in no buffer of hexloom's".to_owned(),
-    };
-    // SAFETY: ggml keeps the buffers of a graph's tensors alive while the graph runs.
-    let buffer = unsafe { buffer.as_ref() }.ok_or_else(foreign)?;
-    if !DeviceState::owns_type(buffer.buffer_type) {
-        return Err(foreign());
-    }
-    let context = buffer.context.cast::<Memory>().cast_const();
-    // SAFETY: it is the address of an `Arc` of ours, as the type is ours, and the buffer holds one count.
-    unsafe { Arc::increment_strong_count(context) };
-    // SAFETY: the count that was just added.
-    Ok(unsafe { Arc::from_raw(context) })
-}
-
-/// The weight that a tensor is, if it can be tiled.
-pub(crate) fn weight_of(tensor: &Tensor) -> Option<Weight> {
-    let shape = convert::shape(tensor, false).ok()?;
-    Weight::new(shape.dtype, shape.ne).filter(|_| convert::can_tile(tensor))
 }

@@ -17,6 +17,7 @@ use hexloom::abi::support::ROPE_BACK;
 use hexloom::abi::tile::TileLayout;
 
 use crate::abi::{self, Tensor};
+use crate::buffer::is_host_tensor;
 
 /// Data types that hexloom has, with ggml's names; numbers are the same on both sides.
 pub(crate) const TYPES: &[(DType, &str)] = &[
@@ -313,10 +314,11 @@ pub(crate) fn is_quantized(tensor: &Tensor) -> bool {
     types.any(|(dtype, _)| dtype.number() == tensor.dtype)
 }
 
-/// Whether a tensor's bytes may be turned into tiles: a whole quantised leaf, its rows side by side.
+/// Whether a tensor's bytes may be turned into tiles: a whole quantised leaf, its rows side by side, that the CPU does not
+/// read.
 pub(crate) fn can_tile(tensor: &Tensor) -> bool {
     let leaf = tensor.op() == Some(abi::Op::None) && tensor.view_src.is_null();
-    leaf && tile_bytes(tensor).is_some()
+    leaf && !is_host_tensor(tensor) && tile_bytes(tensor).is_some()
 }
 
 /// Bytes of a tensor as tiles, if it can have them.

@@ -123,6 +123,11 @@ impl Graphs {
         }
     }
 
+    /// Keeps a failed graph in mind that its caller cannot tell: the next graph does.
+    pub(crate) fn note(&mut self, error: &BackendError) {
+        self.flight.failed |= matches!(error, BackendError::Run(_));
+    }
+
     /// Whether what lies in memory is what a failed graph has left.
     pub(crate) fn has_failed(&self) -> bool {
         self.flight.failed
