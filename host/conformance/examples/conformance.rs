@@ -52,7 +52,9 @@ fn suite(device: &str) -> Option<Result<Suite, Box<dyn Error>>> {
     Some(match device {
         "sim" => runners::sim().map_err(Into::into),
         "sim+hmx" => runners::matrix_unit().map_err(Into::into),
+        #[cfg(feature = "float-model")]
         "ieee" => runners::ieee_model().map_err(Into::into),
+        #[cfg(feature = "float-model")]
         "qfloat" => runners::qfloat_model().map_err(Into::into),
         "harsh" => runners::harsh(1).map_err(Into::into),
         "emu" => emu(MatrixUnit::Auto),

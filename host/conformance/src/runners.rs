@@ -229,6 +229,7 @@ pub fn harsh(seed: u64) -> Result<Suite, OpenError> {
 
 /// Devices with IEEE floats (v79 and later): a model of their instructions, compared bit for bit with this machine's. Only
 /// for ops without tiled weights, whose products are qfloat on every device.
+#[cfg(feature = "float-model")]
 pub fn ieee_model() -> Result<Suite, OpenError> {
     let runners = vec![
         model("sim", KernelSet::best(), 3)?,
@@ -238,6 +239,7 @@ pub fn ieee_model() -> Result<Suite, OpenError> {
 }
 
 /// The same for products: on any number of threads the same bits, within the tolerances of all runners.
+#[cfg(feature = "float-model")]
 pub fn ieee_products() -> Result<Suite, OpenError> {
     let runners = vec![
         model("ieee model", KernelSet::Ieee, 1)?,
@@ -248,6 +250,7 @@ pub fn ieee_products() -> Result<Suite, OpenError> {
 
 /// Devices with qfloat (v68 to v75): a model of their instructions, within the tolerances of all runners, and bit for bit on
 /// any number of threads.
+#[cfg(feature = "float-model")]
 pub fn qfloat_model() -> Result<Suite, OpenError> {
     let runners = vec![
         model("qfloat model", KernelSet::Qfloat, 1)?,
@@ -256,6 +259,7 @@ pub fn qfloat_model() -> Result<Suite, OpenError> {
     Ok(Suite::new(reference()?, runners))
 }
 
+#[cfg(feature = "float-model")]
 fn model(name: &str, kernels: KernelSet, n_threads: u32) -> Result<Runner, OpenError> {
     let transport = SimTransport::new(SimOptions {
         n_threads,

@@ -102,7 +102,12 @@ fn cargo(workspace: &Workspace, target: Target, tools: &Tools, what: &[&str]) ->
     command
         .args(what)
         .args(PACKAGES.iter().flat_map(|package| ["-p", package]))
-        .args(["--release", "--locked", "--message-format=json-render-diagnostics"])
+        .args([
+            "--release",
+            "--locked",
+            "--no-default-features",
+            "--message-format=json-render-diagnostics",
+        ])
         .args(["--target", target.triple(), "--target-dir"])
         .arg(workspace.target().join("dist"))
         .current_dir(&workspace.root)
