@@ -6,7 +6,7 @@
 //! only what both must compute alike. See `docs/abi.md` for the layout in pictures.
 //!
 //! Reading order: [`code`] (numbers), [`message`], [`descriptor`], [`layout`], [`view`], then the rules that both
-//! sides apply to an op: [`tile`], [`window`], [`recurrence`], [`support`], [`scratch`], [`inplace`], [`unit`].
+//! sides apply to an op: [`tile`], [`window`], [`recurrence`], [`support`], [`scratch`], [`inplace`], [`mod@unit`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(

@@ -14,7 +14,7 @@ use hexloom::{Buffer, RunError, Session, SessionOptions};
 use crate::abi::{BufferType, Device, Registry, Tensor};
 use crate::convert::{self, Node};
 use crate::error::BackendError;
-use crate::graph::{Graphs, KEPT};
+use crate::graph::Graphs;
 use crate::{buffer, registry};
 
 pub(crate) use kind::Kind;
@@ -123,7 +123,7 @@ impl DeviceState {
             return Ok(session.clone());
         }
         let options = SessionOptions {
-            n_slots: KEPT as u32 + 2,
+            n_slots: self.graphs_kept() as u32 + 2,
             batch_ops: 512,
             batch_tensors: 2048,
             deadline: self.kind.deadline(),
@@ -159,6 +159,12 @@ impl DeviceState {
     /// Whether its graphs are not even looked at.
     pub(crate) fn does_nothing(&self) -> bool {
         self.kind == Kind::Nothing
+    }
+
+    /// Graphs that are kept ready. With several devices a model may be split by tensors: its graph is two parts for each
+    /// layer then, with a sum behind each. Alone, it is one for prompts and a few for the lengths of its context.
+    pub(crate) fn graphs_kept(&self) -> usize {
+        if self.is_alone() { 14 } else { 150 }
     }
 
     /// Whether no other device is listed. Its graphs are waited for at once: nothing of ggml's could go on meanwhile, and

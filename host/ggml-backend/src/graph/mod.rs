@@ -23,9 +23,6 @@ pub(crate) use flight::{Mark, Read};
 pub(crate) use order::optimize;
 pub(crate) use signature::push_tensor;
 
-/// Graphs kept: with tensors split over devices, a model's graph is two parts for each layer.
-pub(crate) const KEPT: usize = 150;
-
 /// The graphs of a device.
 #[derive(Default)]
 pub(crate) struct Graphs {
@@ -103,7 +100,7 @@ impl Graphs {
         }
         // What is built here may want weights in another layout than what is on its way.
         self.finish(device)?;
-        while self.idle.len() >= KEPT {
+        while self.idle.len() >= device.graphs_kept() {
             self.idle.remove(0);
         }
         let session = device.session()?;
