@@ -41,14 +41,11 @@ fn listed() -> &'static Listed {
             log::error!("{error}");
             Vec::new()
         });
+        let alone = kinds.len() == 1;
         let devices = kinds
             .into_iter()
             .enumerate()
-            .map(|(idx, kind)| DeviceState::new(idx, kind));
-        let devices: Vec<_> = devices.collect();
-        if devices.len() > 1 {
-            devices.iter().for_each(|device| device.join());
-        }
+            .map(|(idx, kind)| DeviceState::new(idx, kind, alone));
         Listed {
             raw: Registry {
                 api_version: API_VERSION,
@@ -60,7 +57,7 @@ fn listed() -> &'static Listed {
                 },
                 context: ptr::null_mut(),
             },
-            devices,
+            devices: devices.collect(),
         }
     })
 }

@@ -279,16 +279,6 @@ impl Launched {
         let result = self.graph.finish();
         (self.graph, result)
     }
-
-    /// The graph's name.
-    pub fn name(&self) -> &str {
-        self.graph.name()
-    }
-
-    /// Every buffer that the run may touch.
-    pub fn buffers(&self) -> impl Iterator<Item = &crate::Buffer> {
-        self.graph.buffers()
-    }
 }
 
 impl Drop for InFlight<'_> {

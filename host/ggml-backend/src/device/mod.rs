@@ -5,7 +5,7 @@ mod table;
 
 use std::ffi::{CStr, CString};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hexloom::session::TensorUse;
@@ -25,10 +25,9 @@ pub(crate) struct DeviceState {
     pub(crate) name: CString,
     /// Its memory for the CPU's tensors.
     pub(crate) host_name: CString,
-    description: &'static CStr,
     session: Mutex<Option<Session>>,
     graphs: Mutex<Graphs>,
-    alone: AtomicBool,
+    alone: bool,
     /// Bytes of the buffers that ggml has.
     allocated: AtomicU64,
     raw: AtomicPtr<Device>,
@@ -37,16 +36,15 @@ pub(crate) struct DeviceState {
 }
 
 impl DeviceState {
-    /// Makes device number `idx`.
-    pub(crate) fn new(idx: usize, kind: Kind) -> &'static Self {
+    /// Makes device number `idx`, which may be alone in the list.
+    pub(crate) fn new(idx: usize, kind: Kind, alone: bool) -> &'static Self {
         let device: &'static Self = Box::leak(Box::new(Self {
             kind,
             name: CString::new(format!("HEX{idx}")).unwrap_or_default(),
             host_name: CString::new(format!("HEX{idx}_Host")).unwrap_or_default(),
-            description: kind.description(),
             session: Mutex::new(None),
             graphs: Mutex::new(Graphs::default()),
-            alone: AtomicBool::new(true),
+            alone,
             allocated: AtomicU64::new(0),
             raw: AtomicPtr::new(ptr::null_mut()),
             buffer_type: AtomicPtr::new(ptr::null_mut()),
@@ -124,10 +122,17 @@ impl DeviceState {
         }
         let options = SessionOptions {
             n_slots: self.graphs_kept() as u32 + 2,
-            batch_ops: 512,
-            batch_tensors: 2048,
             deadline: self.kind.deadline(),
             ..SessionOptions::default()
+        };
+        let options = match self.alone {
+            true => options,
+            // Many graphs, each of them a part of the model's.
+            false => SessionOptions {
+                batch_ops: 512,
+                batch_tensors: 2048,
+                ..options
+            },
         };
         let opened = Session::open(self.kind.transport()?, options)?;
         *session = Some(opened.clone());
@@ -156,6 +161,11 @@ impl DeviceState {
         Ok(())
     }
 
+    /// What it runs on, in words.
+    fn description(&self) -> &'static CStr {
+        self.kind.description()
+    }
+
     /// Whether its graphs are not even looked at.
     pub(crate) fn does_nothing(&self) -> bool {
         self.kind == Kind::Nothing
@@ -170,12 +180,7 @@ impl DeviceState {
     /// Whether no other device is listed. Its graphs are waited for at once: nothing of ggml's could go on meanwhile, and
     /// whoever asked for a graph hears how it ended.
     pub(crate) fn is_alone(&self) -> bool {
-        self.alone.load(Ordering::Relaxed)
-    }
-
-    /// Tells it that it is one of several.
-    pub(crate) fn join(&self) {
-        self.alone.store(false, Ordering::Relaxed);
+        self.alone
     }
 
     /// Drops the graphs that use a buffer which is about to be freed.

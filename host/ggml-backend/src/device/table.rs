@@ -36,7 +36,7 @@ unsafe extern "C" fn name(device: *mut Device) -> *const c_char {
 
 unsafe extern "C" fn description(device: *mut Device) -> *const c_char {
     // SAFETY: as in `name`.
-    unsafe { DeviceState::of(device) }.description.as_ptr()
+    unsafe { DeviceState::of(device) }.description().as_ptr()
 }
 
 unsafe extern "C" fn memory(device: *mut Device, free: *mut usize, total: *mut usize) {
@@ -62,7 +62,7 @@ unsafe extern "C" fn props(device: *mut Device, props: *mut Props) {
         let (memory_free, memory_total) = state.memory();
         let found = Props {
             name: state.name.as_ptr(),
-            description: state.description.as_ptr(),
+            description: state.description().as_ptr(),
             memory_free,
             memory_total,
             device_type: DEVICE_TYPE_GPU,

@@ -161,3 +161,50 @@ impl Graphs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hexloom::abi::Opcode;
+    use hexloom::abi::limits::MAX_PARAMS;
+    use hexloom::abi::op::Shape;
+    use hexloom::{DType, Graph};
+
+    use super::super::Built;
+    use super::*;
+    use crate::device::Kind;
+    use crate::event::EventState;
+
+    /// Starts a graph that fills a tensor.
+    fn launch(device: &'static DeviceState, number: u64) {
+        let mut graphs = device.graphs();
+        let entry = graphs.known_or(device, "fill", vec![number], |session| {
+            let mut graph = Graph::new();
+            let buffer = session.alloc("filled", 4096)?;
+            let shape = Shape::dense(DType::F32, [32, 1, 1, 1]).unwrap();
+            let [x, filled] = [0; 2].map(|_| graph.tensor_at("filled", shape, &buffer, 0, false).unwrap());
+            graph.node("fill", Opcode::Fill, [0; MAX_PARAMS], vec![Some(x)], vec![filled])?;
+            graph.output(filled);
+            Ok(Built::of(graph))
+        });
+        graphs.launch(device, entry.unwrap()).unwrap();
+    }
+
+    #[test]
+    fn an_event_waits_for_what_had_begun_and_for_no_more() {
+        let device = DeviceState::new(0, Kind::Sim, false);
+        // A graph's first launch waits for those before it, for its weights' layout.
+        (1..=2).for_each(|number| launch(device, number));
+        assert!(device.settle());
+        let event = EventState::default();
+        launch(device, 1);
+        event.record(device);
+        launch(device, 2);
+        assert_eq!(device.graphs().flight.steps.len(), 2);
+        event.wait();
+        assert_eq!(device.graphs().flight.steps.len(), 1);
+        event.wait();
+        assert_eq!(device.graphs().flight.steps.len(), 1);
+        assert!(device.settle());
+        assert_eq!(device.graphs().flight.steps.len(), 0);
+    }
+}
