@@ -4,6 +4,9 @@
 //! `raise_exception` is defined. Dates are not: a template that asks for today must do without, so that the same
 //! messages always give the same prompt.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde::Serialize;
 
@@ -14,8 +17,16 @@ use crate::tokenizer::Tokenizer;
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 const NAME: &str = "chat";
 
-/// Steps a template may take. A long chat takes some hundred per message; a loop that never ends stops here.
-const FUEL: u64 = 10_000_000;
+/// Steps a template may take. A chat takes some hundred per message; a loop that never ends stops here.
+const FUEL: u64 = 300_000;
+
+/// The longest template; those of today's models have at most some 30 KB.
+const SOURCE_BYTES_MAX: usize = 256 << 10;
+
+/// Stack under the engine, which recurses as deep as expressions and values nest: a sign is a level, and so is a step that
+/// puts a list into a list. It is 4 KiB for each byte or 3 for each step, and the engine was seen to take 1; only what is
+/// used of it becomes memory.
+const STACK_BYTES: usize = 1 << 30;
 
 /// One message of a chat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,8 +72,12 @@ impl ChatTemplate {
     /// Parses `source`; `bos_token` and `eos_token` are what it sees under these names.
     ///
     /// # Errors
-    /// [`ModelError::ChatTemplate`] when it does not parse.
+    /// [`ModelError::ChatTemplate`] when it does not parse, or has more than 256 KiB.
     pub fn new(source: &str, bos_token: &str, eos_token: &str) -> Result<Self, ModelError> {
+        if source.len() > SOURCE_BYTES_MAX {
+            let detail = format!("it has {} bytes, allowed are {SOURCE_BYTES_MAX}", source.len());
+            return Err(ModelError::ChatTemplate { detail });
+        }
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -71,9 +86,7 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<(), Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment
-            .add_template_owned(NAME, source.to_owned())
-            .map_err(failed)?;
+        on_deep_stack(|| environment.add_template_owned(NAME, source.to_owned()))?;
         Ok(Self {
             environment,
             bos_token: bos_token.into(),
@@ -87,16 +100,24 @@ impl ChatTemplate {
     /// [`ModelError::ChatTemplate`] when the template refuses the messages (the order of roles, most often) or does
     /// not end.
     pub fn render(&self, messages: &[ChatMessage], add_generation_prompt: bool) -> Result<String, ModelError> {
-        let template = self.environment.get_template(NAME).map_err(failed)?;
         let (bos_token, eos_token) = (&self.bos_token, &self.eos_token);
-        template
-            .render(context! { messages, add_generation_prompt, bos_token, eos_token })
-            .map_err(failed)
+        on_deep_stack(|| {
+            let template = self.environment.get_template(NAME)?;
+            template.render(context! { messages, add_generation_prompt, bos_token, eos_token })
+        })
     }
 }
 
-fn failed(error: Error) -> ModelError {
-    ModelError::ChatTemplate {
+/// Runs the engine on a thread with [`STACK_BYTES`] of stack. What it fails with holds values, so it ends there, too.
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, ModelError> {
+    let failed = |error: &dyn std::error::Error| ModelError::ChatTemplate {
         detail: error.to_string(),
-    }
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, || work().map_err(|error| failed(&error)))
+            .map_err(|error| failed(&error))?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }

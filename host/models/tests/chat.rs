@@ -90,6 +90,46 @@ fn refusals_are_errors() {
     assert!(matches!(render(endless), Err(ModelError::ChatTemplate { .. })));
 }
 
+/// The file is anybody's: no depth of it may take a thread's stack, wherever the engine recurses without a limit.
+#[test]
+fn templates_that_nest_or_call_themselves_end() {
+    const LEVELS: usize = 80_000;
+    const LISTS: usize = 25;
+    let expression = |open: &str, close: &str| format!("{{{{ {}1{} }}}}", open.repeat(LEVELS), close.repeat(LEVELS));
+    let refused = [
+        "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}".to_owned(),
+        "{% macro f() %}{% call f() %}{{ f() }}{% endcall %}{% endmacro %}{{ f() }}".to_owned(),
+        "{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}".to_owned(),
+        "{% if true %}".repeat(15_000),
+        expression("(", ")"),
+        expression("[", "]"),
+        expression("{1:", "}")[..240_000].to_owned(),
+        "x".repeat((256 << 10) + 1),
+    ];
+    for source in refused {
+        let result = render(&source);
+        let start: String = source.chars().take(60).collect();
+        assert!(
+            matches!(result, Err(ModelError::ChatTemplate { .. })),
+            "{start}: {result:?}"
+        );
+    }
+    let signs = |sign: &str| render(&format!("{{{{ {}1 }}}}", sign.repeat(250_000 / sign.len())));
+    assert_eq!(signs("-").unwrap(), "1");
+    assert_eq!(signs("not ").unwrap(), "True");
+    assert_eq!(signs("1**").unwrap(), "1");
+    // Values nest by steps that the text does not show: nearly as many as a template may take.
+    let lists = |steps: usize| {
+        let (open, close) = ("[".repeat(LISTS), "]".repeat(LISTS));
+        render(&format!(
+            "{{% set ns = namespace(x=[]) %}}{{% for i in range({steps}) %}}\
+             {{% set ns.x = {open}ns.x{close} %}}{{% endfor %}}{{{{ ns.x }}}}"
+        ))
+    };
+    assert_eq!(lists(7000).unwrap().len(), 2 * (7000 * LISTS + 1));
+    assert!(matches!(lists(20_000), Err(ModelError::ChatTemplate { .. })));
+}
+
 #[test]
 fn a_model_without_a_template_says_so() {
     let file = TempFile::new(&tokenizer_file("gpt-2").finish());
