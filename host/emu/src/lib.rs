@@ -3,11 +3,12 @@
 //! One connection is one emulator process. Shared memory is memfd, passed to it as descriptors over the socket that also
 //! carries calls and batches ([`hexloom_abi::control`]); the guest maps it into its real 32-bit address space. What the
 //! image writes on its standard error becomes log lines, and so do the log frames on its standard output
-//! ([`frames`]); when the process ends, the connection answers [`TransportError::Dead`] with what ended it and its last
-//! words.
+//! (`frames`, with the feature `log-texts`); when the process ends, the connection answers [`TransportError::Dead`] with
+//! what ended it and its last words.
 
 mod connection;
 mod find;
+#[cfg(feature = "log-texts")]
 pub mod frames;
 mod process;
 mod socket;

@@ -15,6 +15,7 @@ use hexloom::transport::{Death, DeathCause, TransportError};
 use rustix::process::Signal;
 
 use crate::EmuOptions;
+#[cfg(feature = "log-texts")]
 use crate::frames::{LogStream, LogTable};
 
 /// The image expects its socket as this descriptor.
@@ -149,7 +150,18 @@ fn relay(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
     }
 }
 
+/// Reads log frames to their end: an image whose output is full would wait for ever.
+#[cfg(not(feature = "log-texts"))]
+fn relay_frames(mut stdout: impl Read, _image: &Path) {
+    let mut bytes = [0; 1024];
+    if stdout.read(&mut bytes).is_ok_and(|len| len > 0) {
+        log::warn!("dsp: it logs, and this program was built without the decoder (feature log-texts)");
+    }
+    while let Ok(1..) = stdout.read(&mut bytes) {}
+}
+
 /// Reads log frames to their end, even when they cannot be decoded: an image whose output is full would wait for ever.
+#[cfg(feature = "log-texts")]
 fn relay_frames(mut stdout: impl Read, image: &Path) {
     let table = std::fs::read(image).map_err(|error| error.to_string());
     let table = table.and_then(|image| LogTable::read(&image).map_err(|error| error.to_string()));

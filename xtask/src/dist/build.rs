@@ -108,6 +108,7 @@ fn cargo(workspace: &Workspace, target: Target, tools: &Tools, what: &[&str]) ->
             "--no-default-features",
             "--message-format=json-render-diagnostics",
         ])
+        .args(target.features())
         .args(["--target", target.triple(), "--target-dir"])
         .arg(workspace.target().join("dist"))
         .current_dir(&workspace.root)

@@ -74,6 +74,18 @@ impl Target {
         }
     }
 
+    /// What is built beside what all packages have, as words for cargo: the log decoder of the emulator where that is what a
+    /// package is for.
+    pub(super) fn features(self) -> &'static [&'static str] {
+        match self {
+            Self::Android | Self::LinuxArm64 => &[],
+            Self::LinuxX86_64 => &[
+                "--features",
+                "hexloom-cli/log-texts,hexloom-conformance/log-texts,hexloom-ggml-backend/log-texts",
+            ],
+        }
+    }
+
     /// Finds or installs what the build needs, and says what it chose.
     pub(crate) fn tools(self, deadline: Instant) -> Result<Tools> {
         let is_native = self.name() == format!("linux-{}", native_arch());
