@@ -1,7 +1,8 @@
 //! Runs the case list and prints what ran: `cargo run -p hexloom-conformance --release --example conformance
 //! [sim|emu|sim+hmx|emu+hmx|ieee|qfloat|harsh|fastrpc] [--json] [FAMILY...]`, where a family is a file of `cases/`. With
-//! `--json` one JSON object is printed in place of text. On `emu` this is the whole list, of which the tests run the cheap
-//! part; `+hmx` is with the matrix unit's model; `fastrpc` is the device that the driver library of this machine serves.
+//! `--json` one JSON object is printed in place of text. The status is 1 when a case failed, 2 when nothing could run. On
+//! `emu` this is the whole list, of which the tests run the cheap part; `+hmx` is with the matrix unit's model; `fastrpc` is
+//! the device that the driver library of this machine serves.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -15,7 +16,14 @@ use hexloom_emu::EmuOptions;
 use hexloom_fastrpc::{FastRpcOptions, FastRpcTransport};
 use hexloom_sim::SimTransport;
 
-fn main() -> Result<ExitCode, Box<dyn Error>> {
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        eprintln!("conformance: {error}");
+        ExitCode::from(2)
+    })
+}
+
+fn run() -> Result<ExitCode, Box<dyn Error>> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
     let found = wanted.first().and_then(|device| suite(device));
     let mut suite = match found {

@@ -149,10 +149,12 @@ fn library(path: &Path) -> Result<Library, libloading::Error> {
 }
 
 fn tried(files: &[(PathBuf, String)]) -> String {
-    let tried: Vec<String> = files
-        .iter()
-        .map(|(path, why)| format!("{}: {why}", path.display()))
-        .collect();
+    // Most systems begin the reason with the file's name.
+    let tried = files.iter().map(|(path, why)| match path.display().to_string() {
+        path if why.starts_with(&path) => why.clone(),
+        path => format!("{path}: {why}"),
+    });
+    let tried: Vec<String> = tried.collect();
     match tried.is_empty() {
         true => "nowhere to look".to_owned(),
         false => tried.join("; "),
@@ -170,6 +172,18 @@ mod tests {
         let find = |name: &str| has(name).then(|| std::ptr::without_provenance_mut(64));
         // SAFETY: nothing calls what this gives.
         unsafe { Calls::new(Path::new(FILE), find) }
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_opened_is_named_once() {
+        let failed = |why: &str| LoadError::NotFound(vec![(FILE.into(), why.to_owned())]).to_string();
+        for why in ["libcdsprpc.so: no such file", "no such file"] {
+            let message = failed(why);
+            assert!(
+                message.starts_with("no FastRPC driver library: libcdsprpc.so: no such file; "),
+                "{message}"
+            );
+        }
     }
 
     #[test]
