@@ -3,6 +3,9 @@
 //! Templates are written for Jinja under Python, so blocks are trimmed as there, loops can be left early, and
 //! `raise_exception` is defined. Dates are not: a template that asks for today must do without, so that the same
 //! messages always give the same prompt.
+//!
+//! A template comes with a file and may be anybody's: its length, its steps and how deep it nests are bounded, what it
+//! takes of memory is not, for which the engine has no means.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -110,14 +113,18 @@ impl ChatTemplate {
 
 /// Runs the engine on a thread with [`STACK_BYTES`] of stack. What it fails with holds values, so it ends there, too.
 fn on_deep_stack<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, ModelError> {
-    let failed = |error: &dyn std::error::Error| ModelError::ChatTemplate {
-        detail: error.to_string(),
-    };
+    let failed = |detail: String| ModelError::ChatTemplate { detail };
     thread::scope(|scope| {
         let thread = thread::Builder::new()
             .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || work().map_err(|error| failed(&error)))
-            .map_err(|error| failed(&error))?;
+            .spawn_scoped(scope, || work().map_err(|error| failed(error.to_string())));
+        let thread = thread.map_err(|error| {
+            failed(format!(
+                "no thread with {} MiB of address space for its stack: {error}; raise the limit (`ulimit -v`), or give the \
+                 prompt without --chat",
+                STACK_BYTES >> 20
+            ))
+        })?;
         thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
