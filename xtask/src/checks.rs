@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::dist::build::PACKAGES;
 use crate::process;
 use crate::steps::{Context, Outcome};
 
@@ -15,9 +16,16 @@ pub(crate) fn fmt(context: &Context) -> Result<Outcome> {
     cargo(context, &["fmt", "--all", "--check"], None)
 }
 
+/// Everything, and what packages for devices are made of without the features that they are built without.
 pub(crate) fn clippy(context: &Context) -> Result<Outcome> {
-    let args = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    cargo(context, &args, None)
+    let packages = PACKAGES.iter().flat_map(|package| ["-p", package]);
+    let lean: Vec<&str> = packages.chain(["--no-default-features"]).collect();
+    let mut outcome = Outcome::default();
+    for what in [&["--workspace", "--all-targets"], lean.as_slice()] {
+        let args = [&["clippy"], what, &["--", "-D", "warnings"]].concat();
+        outcome.add(cargo(context, &args, None)?);
+    }
+    Ok(outcome)
 }
 
 /// Libraries only: the program `hexloom` and the library `hexloom` would share one output folder.

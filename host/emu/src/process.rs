@@ -150,32 +150,37 @@ fn relay(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// Reads log frames to their end: an image whose output is full would wait for ever.
-#[cfg(not(feature = "log-texts"))]
-fn relay_frames(mut stdout: impl Read, _image: &Path) {
-    let mut bytes = [0; 1024];
-    if stdout.read(&mut bytes).is_ok_and(|len| len > 0) {
-        log::warn!("dsp: it logs, and this program was built without the decoder (feature log-texts)");
+/// Reads log frames to their end, even when they cannot be decoded: an image whose output is full would wait for ever.
+fn relay_frames(mut stdout: impl Read, image: &Path) {
+    let (mut log, mut bytes) = (frame_log(image), [0; 1024]);
+    while let Ok(len @ 1..) = stdout.read(&mut bytes) {
+        log(&bytes[..len]);
     }
-    while let Ok(1..) = stdout.read(&mut bytes) {}
 }
 
-/// Reads log frames to their end, even when they cannot be decoded: an image whose output is full would wait for ever.
+/// Writes the frames in pieces of an image's output as lines of the log.
 #[cfg(feature = "log-texts")]
-fn relay_frames(mut stdout: impl Read, image: &Path) {
+fn frame_log(image: &Path) -> impl FnMut(&[u8]) + use<> {
     let table = std::fs::read(image).map_err(|error| error.to_string());
     let table = table.and_then(|image| LogTable::read(&image).map_err(|error| error.to_string()));
     if let Err(why) = &table {
         log::warn!("{}: {why}", image.display());
     }
-    let (mut stream, mut bytes) = (LogStream::default(), [0; 1024]);
-    while let Ok(len @ 1..) = stdout.read(&mut bytes) {
-        let Ok(table) = &table else { continue };
-        stream.push(table, &bytes[..len], |line| match line {
+    let mut stream = LogStream::default();
+    move |bytes| {
+        let Ok(table) = &table else { return };
+        stream.push(table, bytes, |line| match line {
             Ok(line) => log::log!(line.level, "dsp: {}", line.text),
             Err(bad) => log::warn!("dsp: {bad}"),
         });
     }
+}
+
+/// Says once that there are frames: this program has no decoder.
+#[cfg(not(feature = "log-texts"))]
+fn frame_log(_image: &Path) -> impl FnMut(&[u8]) + use<> {
+    let once = std::sync::Once::new();
+    move |_| once.call_once(|| log::warn!("dsp: it logs; to read it, use a program built with the feature log-texts"))
 }
 
 /// Makes `fd` the descriptor `to` of the program to be executed.

@@ -31,7 +31,7 @@ pub(crate) struct Built {
 }
 
 /// What cargo is told to build.
-const PACKAGES: [&str; 5] = [
+pub(crate) const PACKAGES: [&str; 5] = [
     "hexloom-cli",
     "hexloom-conformance",
     "hexloom-ggml-backend",

@@ -79,10 +79,7 @@ impl Target {
     pub(super) fn features(self) -> &'static [&'static str] {
         match self {
             Self::Android | Self::LinuxArm64 => &[],
-            Self::LinuxX86_64 => &[
-                "--features",
-                "hexloom-cli/log-texts,hexloom-conformance/log-texts,hexloom-ggml-backend/log-texts",
-            ],
+            Self::LinuxX86_64 => &["--features", "log-texts"],
         }
     }
 
