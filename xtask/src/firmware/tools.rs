@@ -15,6 +15,9 @@ const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 /// The part of the library's source that old compilers lack: the HVX intrinsics.
 const INTRINSICS: &str = "lib/rustlib/src/rust/library/stdarch/crates/core_arch/src/hexagon/v128.rs";
 
+/// The newest processor that images are built for.
+const NEWEST_CPU: &str = "hexagonv81";
+
 /// What images are built and run with.
 pub(crate) struct Tools {
     /// A compiler that knows Hexagon and comes with its library's source.
@@ -121,13 +124,18 @@ pub(super) fn find_linker(workspace: &Workspace) -> Option<PathBuf> {
     bundled.or_else(|| on_path("ld.lld-22"))
 }
 
-/// Debian's, which has its version in its name, or any that knows the architectures and their vector units.
+/// Debian's, which has its version in its name, or any that knows every architecture: LLVM has had Hexagon for long, and
+/// its newest architectures for a short time.
 fn find_disassembler() -> Option<PathBuf> {
-    let knows_hexagon = |path: &PathBuf| {
-        let targets = process::output(Command::new(path).arg("--version")).unwrap_or_default();
-        targets.contains("hexagon")
-    };
-    on_path("llvm-objdump-22").or_else(|| on_path("llvm-objdump").filter(knows_hexagon))
+    on_path("llvm-objdump-22").or_else(|| on_path("llvm-objdump").filter(|path| knows(path, NEWEST_CPU)))
+}
+
+/// Whether a disassembler lists a processor among those that it knows, which it does beside some file that it is given.
+fn knows(disassembler: &Path, cpu: &str) -> bool {
+    let mut command = Command::new(disassembler);
+    command.args(["--triple=hexagon", "--mcpu=help", "-d", "/bin/true"]);
+    let listed = command.output().map(|output| [output.stdout, output.stderr].concat());
+    listed.is_ok_and(|listed| String::from_utf8_lossy(&listed).contains(cpu))
 }
 
 /// The newest version in the system's folders, or in the one that `LIBCLANG_PATH` names.
@@ -149,4 +157,28 @@ fn find_libclang() -> Option<PathBuf> {
         };
         entries.filter(is_libclang).max()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disassembler_must_know_the_newest_architecture() {
+        assert!(!knows(Path::new("/no/llvm-objdump"), NEWEST_CPU));
+        // Something that answers as old versions do.
+        let old = Path::new("/bin/echo");
+        assert!(!knows(old, NEWEST_CPU) && knows(old, "--mcpu=help"));
+    }
+
+    #[test]
+    fn the_newest_architecture_is_that_of_an_image() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolchains");
+        let images = super::super::image::ImageFacts::all(&folder).unwrap();
+        let newest = images.iter().map(|image| image.arch().to_owned()).max();
+        assert_eq!(
+            newest.as_deref().map(|arch| format!("hexagon{arch}")).as_deref(),
+            Some(NEWEST_CPU)
+        );
+    }
 }
