@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hexloom::transport::{BlockRef, Connection, Death, HwInfo, MapKind, SharedMemory, TransportError};
+use hexloom::transport::{BlockRef, Connection, Death, HwInfo, MapKind, SharedMemory, TransportError, ends_at};
 use hexloom_abi::control::{ControlReply, ControlRequest, CountedEvents, Method};
 use hexloom_abi::{BatchReply, StartRequest, Status};
 use zerocopy::{FromBytes, IntoBytes};
@@ -70,7 +70,7 @@ impl EmuConnection {
 
     /// Waits until `wanted` finds something in the inbox. Whoever waits first receives for everybody.
     fn take<T>(&self, timeout: Duration, wanted: impl Fn(&mut Inbox) -> Option<T>) -> Result<T, TransportError> {
-        let end = Instant::now() + timeout;
+        let end = ends_at(timeout);
         let mut inbox = lock(&self.inbox);
         loop {
             if let Some(found) = wanted(&mut inbox) {

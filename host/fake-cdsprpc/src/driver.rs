@@ -3,15 +3,19 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use hexloom::transport::{Connection, SessionAt, SharedMemory, Transport, TransportError};
 use hexloom_hexagon_sys::host;
 use hexloom_sim::SimTransport;
 
 use crate::dspqueue::Queue;
+use crate::faults::Faults;
 use crate::library::Library;
-use crate::setup::{Faults, Setup};
+use crate::setup::{Notices, Setup};
 
+/// A time that has no end here either, so that a test ends.
+pub(crate) const LONGEST: Duration = Duration::from_secs(60);
 /// Effective numbers of sessions are this far apart.
 pub(crate) const SESSION_STRIDE: u32 = 32;
 
@@ -34,6 +38,8 @@ pub(crate) struct Table {
     pub(crate) handles: HashMap<u64, (u32, u64)>,
     pub(crate) queues: HashMap<usize, Queue>,
     pub(crate) reserved: HashSet<u32>,
+    /// Whom to tell of processes, with the domain that each asked for.
+    pub(crate) notifiers: Vec<(u32, Notifier)>,
     pub(crate) breaches: Vec<String>,
     last_number: u64,
 }
@@ -42,7 +48,6 @@ pub(crate) struct Table {
 #[derive(Default)]
 pub(crate) struct Domain {
     pub(crate) takes_unsigned: bool,
-    pub(crate) notifier: Option<Notifier>,
     pub(crate) process: Option<Process>,
 }
 
@@ -142,20 +147,37 @@ impl Driver {
     /// Tells the program what has become of a process, unless it has been told.
     pub(crate) fn notify(&self, effective: u32, status: host::remote_rpc_status_flags_t) {
         let mut table = self.lock();
-        let Some(domain) = table.domains.get_mut(&effective) else {
+        let process = table.running(effective);
+        if process.is_none_or(|process| std::mem::replace(&mut process.told, true)) {
             return;
+        }
+        let told_by = match self.setup.notices {
+            Notices::None => return,
+            Notices::Effective => effective,
+            Notices::Core => effective % SESSION_STRIDE,
         };
-        let told = domain
-            .process
-            .as_mut()
-            .is_none_or(|process| std::mem::replace(&mut process.told, true));
-        let Some(notifier) = domain.notifier.filter(|_| !told) else {
-            return;
-        };
+        let all = table.notifiers.iter().filter(|(domain, _)| *domain == told_by);
+        let all: Vec<Notifier> = all.map(|(_, notifier)| *notifier).collect();
         drop(table);
         let session = (effective / SESSION_STRIDE) as c_int;
-        // SAFETY: the program gave the function with its context for as long as the driver is loaded.
-        unsafe { (notifier.call)(notifier.context as *mut _, effective as c_int, session, status) };
+        for notifier in all {
+            // SAFETY: the program gave the function with its context for as long as the driver is loaded.
+            unsafe { (notifier.call)(notifier.context as *mut _, told_by as c_int, session, status) };
+        }
+    }
+
+    /// Kills a session's process from outside, and lets calls that hang come back.
+    pub(crate) fn kill(&self, effective: u32) -> Outcome {
+        self.notify(effective, host::FASTRPC_USER_PD_FORCE_KILL);
+        let killed = match self.lock().running(effective) {
+            Some(process) => {
+                process.connection.close();
+                Ok(())
+            }
+            None => Err(code(host::AEE_ERPC)),
+        };
+        self.faults.let_go();
+        killed
     }
 }
 
@@ -200,17 +222,18 @@ impl Table {
     }
 
     /// Ends a session's process with everything that it has.
-    pub(crate) fn end(&mut self, effective: u32) -> Outcome {
+    pub(crate) fn end(&mut self, driver: &Driver, effective: u32) -> Outcome {
         let domain = self.domains.get_mut(&effective);
         let process = domain.and_then(|domain| domain.process.take());
         let process = process.ok_or(code(host::AEE_ENOSUCH))?;
         process.connection.close();
         self.handles.retain(|_, (of, _)| *of != effective);
-        let queues = self.queues.values().filter(|queue| queue.domain == effective).count();
-        if queues > 0 {
-            self.breach(format!(
-                "the process of domain {effective} ended with a queue that is open"
-            ));
+        let queues = self.queues.values_mut();
+        queues
+            .filter(|queue| queue.domain == effective)
+            .for_each(|queue| queue.is_left = true);
+        if driver.setup.takes_back {
+            self.reserved.remove(&effective);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use hexloom::transport::{BlockRef, Connection};
 use hexloom_abi::BatchReply;
 use hexloom_hexagon_sys::host;
 
-use crate::driver::{Outcome, answer, code, driver};
+use crate::driver::{LONGEST, Outcome, answer, code, driver};
 
 const MAX_QUEUE_BYTES: u32 = 16 << 20;
 const MAX_MESSAGE_BYTES: u32 = 64 << 10;
@@ -20,8 +20,6 @@ const REFERENCE_BYTES: usize = 24;
 const EINVHANDLE: u32 = 0x2c;
 /// "The room for the answer is too small".
 const EBUFFERTOOSMALL: u32 = 0x26;
-/// A time that has no end here either, so that a test ends.
-const LONGEST: Duration = Duration::from_secs(60);
 
 /// An open queue.
 pub struct Queue {
@@ -29,6 +27,8 @@ pub struct Queue {
     connection: Arc<dyn Connection>,
     id: u64,
     exported: bool,
+    /// Its process has ended.
+    pub(crate) is_left: bool,
     /// Replies that there is room for, and requests without a reply.
     room: usize,
     in_flight: usize,
@@ -75,6 +75,17 @@ fn create(domain: c_int, [request_bytes, response_bytes]: [u32; 2]) -> Outcome<u
     let process = table.process(driver, domain)?;
     let connection = Arc::clone(&process.connection);
     driver.place(domain)?;
+    // What a driver has for the queues of a domain is of the process that they were made in.
+    if table
+        .queues
+        .values()
+        .any(|queue| queue.domain == domain as u32 && queue.is_left)
+    {
+        table.breach(format!(
+            "a queue on domain {domain}, where one of an earlier process is open still"
+        ));
+        return Err(code(host::AEE_EFAILED));
+    }
     drop(table);
     let created = connection.create_queue(depth as u32);
     driver.outcome(domain as u32, created, host::AEE_ECONNRESET)?;
@@ -85,6 +96,7 @@ fn create(domain: c_int, [request_bytes, response_bytes]: [u32; 2]) -> Outcome<u
         connection,
         id: number << 32 | u64::from(domain as u32),
         exported: false,
+        is_left: false,
         room: usable(response_bytes, 16 << 10) / reply,
         in_flight: 0,
     };
@@ -108,7 +120,8 @@ fn close(number: usize) -> Outcome {
         table.breach("dspqueue_close of what is no queue, or not any more".to_owned());
         return Err(code(EINVHANDLE));
     };
-    if let Some(process) = table.running(domain) {
+    let is_left = table.queues.get(&number).is_some_and(|queue| queue.is_left);
+    if let Some(process) = table.running(domain).filter(|_| !is_left) {
         let is_gone = process.library.is_dead() || process.connection.hw_info().is_err();
         if process.library.is_started() && !is_gone {
             return Err(code(host::AEE_EBADPARM));

@@ -10,11 +10,12 @@
 //! [`load`] does.
 //!
 //! Reading order: [`driver`] (domains, processes, breaches), [`library`] (calls and control messages), then the C API by
-//! header: [`rpcmem`], [`remote`], [`requests`], [`domains`], [`dspqueue`]; [`tell`], [`setup`] and [`load`].
+//! header: [`rpcmem`], [`remote`], [`requests`], [`domains`], [`dspqueue`]; [`tell`], [`setup`], [`faults`] and [`load`].
 
 pub mod domains;
 pub mod driver;
 pub mod dspqueue;
+pub mod faults;
 pub mod library;
 pub mod load;
 pub mod remote;

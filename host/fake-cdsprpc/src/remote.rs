@@ -191,7 +191,7 @@ fn close(handle: u64) -> Outcome {
     }
     table.handles.remove(&handle);
     let is_last = !table.handles.values().any(|&(of, _)| of == effective);
-    if is_last { table.end(effective) } else { Ok(()) }
+    if is_last { table.end(driver, effective) } else { Ok(()) }
 }
 
 const _: () = assert!(

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use hexloom_hexagon_sys::host;
 
 use crate::driver::{Driver, Notifier, Outcome, SESSION_STRIDE, answer, code, domain_id, domain_name, driver};
+use crate::setup::Notices;
 
 /// Asks what a DSP has.
 ///
@@ -70,6 +71,7 @@ pub unsafe extern "C" fn remote_session_control(request: u32, data: *mut c_void,
     let driver = driver();
     let name = match request {
         host::DSPRPC_CONTROL_UNSIGNED_MODULE => "unsigned_module",
+        host::FASTRPC_REMOTE_PROCESS_KILL => "process_kill",
         host::FASTRPC_SESSION_CLOSE => "session_close",
         host::FASTRPC_REGISTER_STATUS_NOTIFICATIONS => "status_notifications",
         host::FASTRPC_RESERVE_NEW_SESSION => "reserve_new_session",
@@ -82,6 +84,8 @@ pub unsafe extern "C" fn remote_session_control(request: u32, data: *mut c_void,
         match request {
             // SAFETY: here and in every arm the caller's promise for the structure, and below for what it refers to.
             host::DSPRPC_CONTROL_UNSIGNED_MODULE => take_unsigned(driver, unsafe { record(data, bytes) }?),
+            // SAFETY: as above.
+            host::FASTRPC_REMOTE_PROCESS_KILL => kill(driver, unsafe { record(data, bytes) }?),
             // SAFETY: as above.
             host::FASTRPC_SESSION_CLOSE => close(driver, unsafe { record(data, bytes) }?),
             // SAFETY: as above.
@@ -119,20 +123,25 @@ fn take_unsigned(driver: &Driver, asked: &mut host::remote_rpc_control_unsigned_
     Ok(())
 }
 
+fn kill(driver: &Driver, asked: &mut host::remote_rpc_process_clean_params) -> Outcome {
+    driver.place(asked.domain)?;
+    driver.kill(asked.domain as u32)
+}
+
 fn close(driver: &Driver, asked: &mut host::remote_rpc_session_close) -> Outcome {
     driver.place(asked.domain)?;
-    driver.lock().end(asked.domain as u32)
+    driver.lock().end(driver, asked.domain as u32)
 }
 
 fn register(driver: &Driver, asked: &mut host::remote_rpc_notif_register) -> Outcome {
     driver.place(asked.domain)?;
-    if !driver.setup.notices {
+    if driver.setup.notices == Notices::None {
         return Err(code(host::AEE_EUNSUPPORTED));
     }
     let call = asked.notifier_fn.ok_or(code(host::AEE_EBADPARM))?;
     let context = asked.context as usize;
-    let mut table = driver.lock();
-    table.domains.entry(asked.domain as u32).or_default().notifier = Some(Notifier { call, context });
+    let notifier = (asked.domain as u32, Notifier { call, context });
+    driver.lock().notifiers.push(notifier);
     Ok(())
 }
 

@@ -29,7 +29,10 @@ fn alloc(call: &str, heap: c_int, flags: u32, bytes: usize) -> *mut c_void {
     let driver = driver();
     let known = heap == host::RPCMEM_HEAP_ID_SYSTEM as c_int && flags <= host::RPCMEM_DEFAULT_FLAGS;
     if driver.enter(call).is_err() || !known || bytes == 0 {
-        return null_mut();
+        return match driver.setup.map_failed {
+            true => std::ptr::without_provenance_mut(usize::MAX),
+            false => null_mut(),
+        };
     }
     let Ok(memory) = driver.sim.alloc(bytes as u64) else {
         return null_mut();

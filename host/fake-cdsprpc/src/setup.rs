@@ -1,7 +1,4 @@
-//! What the driver and its DSPs are like, and which calls are to fail: statements in text.
-
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! What the driver and its DSPs are like: statements in text.
 
 use hexloom_sim::{FaultPlan, SimOptions};
 
@@ -26,20 +23,23 @@ pub struct Setup {
     pub(crate) signed: bool,
     /// The driver knows the flags for mappings outside the window.
     pub(crate) extended_flags: bool,
-    /// The driver tells what becomes of processes.
-    pub(crate) notices: bool,
+    /// How the driver tells what becomes of processes.
+    pub(crate) notices: Notices,
+    /// A session that was set aside is free again when its process has ended.
+    pub(crate) takes_back: bool,
+    /// Memory that there is none of is given as the address that `mmap` fails with.
+    pub(crate) map_failed: bool,
 }
 
-/// Calls that are to fail, in the order in which they were planned.
-#[derive(Debug, Default)]
-pub struct Faults(Mutex<VecDeque<Fault>>);
-
-#[derive(Debug)]
-struct Fault {
-    call: String,
-    /// Good calls before it.
-    skip: u32,
-    code: i32,
+/// How the driver tells what becomes of processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notices {
+    /// Not at all.
+    None,
+    /// By a session's effective number.
+    Effective,
+    /// By the core's number, and the session's beside it.
+    Core,
 }
 
 impl Default for Setup {
@@ -53,7 +53,9 @@ impl Default for Setup {
             listing: Listing::default(),
             signed: false,
             extended_flags: true,
-            notices: true,
+            notices: Notices::Effective,
+            takes_back: true,
+            map_failed: false,
         }
     }
 }
@@ -72,12 +74,21 @@ impl Setup {
             ("junk", Some(n), _) => self.sim.junk_scratch = n != 0,
             ("signed", Some(n), _) => self.signed = n != 0,
             ("extended_flags", Some(n), _) => self.extended_flags = n != 0,
-            ("notices", Some(n), _) => self.notices = n != 0,
+            ("takes_back", Some(n), _) => self.takes_back = n != 0,
+            ("map_failed", Some(n), _) => self.map_failed = n != 0,
             ("scratch", _, Ok(n)) => self.sim.scratch_bytes = n,
             ("window", _, Ok(n)) => self.sim.window_bytes = n,
             ("harsh", _, Ok(seed)) => {
                 let harsh = SimOptions::harsh(seed);
                 (self.sim.harsh, self.sim.dma, self.sim.junk_scratch) = (harsh.harsh, harsh.dma, true);
+            }
+            ("notices", _, _) => {
+                self.notices = match value {
+                    "none" => Notices::None,
+                    "effective" => Notices::Effective,
+                    "core" => Notices::Core,
+                    _ => return Err(format!("there are no notices `{value}`")),
+                }
             }
             ("listing", _, _) => {
                 self.listing = match value {
@@ -90,39 +101,5 @@ impl Setup {
             _ => return Err(format!("there is no option `{option}`")),
         }
         Ok(())
-    }
-}
-
-impl Faults {
-    /// Plans a failure of the call after `skip` good ones.
-    pub(crate) fn plan(&self, call: &str, skip: u32, code: i32) {
-        let call = call.to_owned();
-        self.lock().push_back(Fault { call, skip, code });
-    }
-
-    /// Forgets what has not happened, and tells how much that was.
-    pub(crate) fn clear(&self) -> usize {
-        let mut faults = self.lock();
-        let n = faults.len();
-        faults.clear();
-        n
-    }
-
-    /// Counts a call and gives the code that it is to fail with.
-    pub(crate) fn at(&self, call: &str) -> Option<i32> {
-        let mut faults = self.lock();
-        let idx = faults.iter().position(|fault| fault.call == call)?;
-        let fault = &mut faults[idx];
-        match fault.skip.checked_sub(1) {
-            Some(skip) => {
-                fault.skip = skip;
-                None
-            }
-            None => faults.remove(idx).map(|fault| fault.code),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Fault>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

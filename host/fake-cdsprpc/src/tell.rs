@@ -2,12 +2,13 @@
 //!
 //! | statement | what |
 //! | --- | --- |
-//! | `option NAME=VALUE` | before the first call: `arch`, `cores`, `sessions`, `threads`, `scratch`, `window`, `junk`, `harsh`, `listing` (`new`, `old`, `none`), `signed`, `extended_flags`, `notices` |
+//! | `option NAME=VALUE` | before the first call: `arch`, `cores`, `sessions`, `threads`, `scratch`, `window`, `junk`, `harsh`, `listing` (`new`, `old`, `none`), `signed`, `extended_flags`, `notices` (`effective`, `core`, `none`: how sessions are named), `takes_back`, `map_failed` |
 //! | `fail CALL SKIP CODE` | the call after SKIP good ones gives CODE, or null, or -1; requests of `remote_session_control` have names of their own |
+//! | `hang CALL SKIP` | the call after SKIP good ones does not come back before a process is killed |
 //! | `deaf CORE SESSION ROOM` | the process takes no packet any more, and ROOM of them fit in its queue |
 //! | `batch SEQ OP die` or `stall` | what happens at an op |
 //! | `restart` | the DSPs restart |
-//! | `clear` | what was planned and has not happened is forgotten; tells how much that was |
+//! | `clear` | what was planned and has not happened is forgotten, and calls that hang come back; tells how much that was |
 //! | `counts` | tells what is held: sessions, queues, maps, mappings on the DSP, allocations, threads |
 //! | `breaches` | tells the rules that were broken, one a line |
 
@@ -101,6 +102,7 @@ fn obey(driver: &Driver, statement: &str, told: &mut String) -> Result<(), Strin
                 .faults
                 .plan(call, number(skip)?, code.ok_or_else(|| no_number(words[3]))? as i32);
         }
+        ["hang", call, skip] => driver.faults.plan_hang(call, number(skip)?),
         ["deaf", core, session, room] => {
             let (core, session) = (number(core)?, number(session)?);
             plan.deafen(SessionAt { core, session }, number(room)?);

@@ -14,6 +14,8 @@ use crate::driver::Driver;
 const RECORD_ROOM: usize = 128;
 /// More than any device has.
 const MAX_DOMAINS: usize = 64;
+/// A kind has the low five bits of a request's flags.
+const MAX_KIND: u32 = 31;
 
 /// A compute DSP.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,20 +133,23 @@ fn listed(driver: &Driver) -> Option<Vec<Domain>> {
     domains.filter(|_| result == 0)
 }
 
-/// The compute DSPs in `n` records that are up; `None` when no layout fits all records.
+/// The compute DSPs in `n` records that are up; `None` when no layout fits all records, or none is a compute DSP.
 fn decode(bytes: &[u8], n: usize) -> Option<Vec<Domain>> {
     LAYOUTS.iter().find_map(|layout| layout.decode(bytes, n))
 }
 
 impl Layout {
     fn decode(&self, bytes: &[u8], n: usize) -> Option<Vec<Domain>> {
-        let mut domains = Vec::new();
+        let (mut domains, mut has_any) = (Vec::new(), false);
         for (record, place) in bytes.chunks_exact(self.bytes).take(n).zip(0..) {
             let word = |offset: usize| Some(u32::from_ne_bytes(*record.get(offset..)?.first_chunk()?));
             let name = name(record.get(self.name..self.name + host::MAX_DOMAIN_NAMELEN as usize)?)?;
             let kind = (self.name + host::MAX_DOMAIN_NAMELEN as usize).next_multiple_of(4);
-            if word(kind)? != host::FASTRPC_NSP {
-                return None;
+            match word(kind)? {
+                host::FASTRPC_NSP => has_any = true,
+                // A processor of another kind, which was not asked for.
+                2..=MAX_KIND => continue,
+                _ => return None,
             }
             let number = self.instance.map_or(Some(place), word)?;
             if number > MAX_DOMAINS as u32 {
@@ -168,7 +173,7 @@ impl Layout {
                 .zip(0..)
                 .for_each(|(domain, number)| domain.number = number);
         }
-        (n > 0).then_some(domains)
+        has_any.then_some(domains)
     }
 }
 
@@ -237,10 +242,26 @@ mod tests {
     }
 
     #[test]
+    fn processors_of_other_kinds_are_left_out() {
+        for layout in &LAYOUTS {
+            let all = [(0, 0, "adsp", 2, 1), (3, 0, "cdsp", 1, 1), (2, 0, "sdsp", 4, 0)];
+            let found = decode(&records(layout, &all), 3);
+            assert_eq!(
+                found,
+                Some(vec![domain(0, 3, "cdsp")]),
+                "layout of {} bytes",
+                layout.bytes
+            );
+        }
+    }
+
+    #[test]
     fn what_is_no_list_is_refused() {
         let wrong = [
             records(&LAYOUTS[1], &[(3, 0, "", 1, 1)]),
-            records(&LAYOUTS[1], &[(3, 0, "cdsp", 7, 1)]),
+            records(&LAYOUTS[1], &[(3, 0, "cdsp", 0, 1)]),
+            records(&LAYOUTS[1], &[(3, 0, "cdsp", 32, 1)]),
+            records(&LAYOUTS[1], &[(0, 0, "adsp", 2, 1)]),
             records(&LAYOUTS[1], &[(3, 0, "cd\u{1}p", 1, 1)]),
             records(&LAYOUTS[1], &[(3, 9999, "cdsp", 1, 1)]),
             vec![0; RECORD_ROOM],

@@ -12,6 +12,7 @@ use hexloom_hexagon_sys::host;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::calls::Calls;
+use crate::notices::Notices;
 
 const PAGE_BYTES: u64 = 4096;
 /// Room for the address of a library with the names of core and session.
@@ -20,18 +21,23 @@ const ADDRESS_BYTES: usize = 256;
 /// An open driver library.
 pub(crate) struct Driver {
     pub(crate) calls: Calls,
+    pub(crate) notices: Notices,
 }
 
 /// A session that was set aside.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reserved {
+    pub(crate) domain: u32,
     pub(crate) session: u32,
     pub(crate) effective: u32,
 }
 
 impl Driver {
     pub(crate) fn new(calls: Calls) -> Self {
-        Self { calls }
+        Self {
+            calls,
+            notices: Notices::default(),
+        }
     }
 
     pub(crate) fn library(&self) -> &Path {
@@ -110,7 +116,7 @@ impl Driver {
     }
 
     /// Sets a session aside, beside the first one of a core.
-    pub(crate) fn reserve(&self, domain: &CStr, name: &CStr) -> Result<Reserved, TransportError> {
+    pub(crate) fn reserve(&self, id: u32, domain: &CStr, name: &CStr) -> Result<Reserved, TransportError> {
         let mut asked = host::remote_rpc_reserve_new_session_t {
             domain_name: domain.as_ptr().cast_mut(),
             domain_name_len: domain.count_bytes() as u32,
@@ -122,6 +128,7 @@ impl Driver {
         // SAFETY: the structure of the request; both names live for the call, which does not write them.
         match unsafe { self.session_control(host::FASTRPC_RESERVE_NEW_SESSION, &mut asked) } {
             Some(0) => Ok(Reserved {
+                domain: id,
                 session: asked.session_id,
                 effective: asked.effective_domain_id,
             }),
@@ -160,18 +167,28 @@ impl Driver {
         (result == Some(0) && !address.is_empty()).then(|| address.to_owned())
     }
 
-    /// Has a function called when something becomes of a session's process; false when the driver has no such thing.
+    /// Has a function called when something becomes of a process on a domain; false when the driver has no such thing.
     ///
     /// # Safety
     /// `call` may be called with `context` from any thread for the life of the program.
-    pub(crate) unsafe fn notify(&self, effective: u32, call: host::fastrpc_notif_fn_t, context: *mut c_void) -> bool {
+    pub(crate) unsafe fn notify(&self, domain: u32, call: host::fastrpc_notif_fn_t, context: *mut c_void) -> bool {
         let mut asked = host::remote_rpc_notif_register_t {
             context,
-            domain: effective as c_int,
+            domain: domain as c_int,
             notifier_fn: call,
         };
         // SAFETY: the structure of the request; the caller's promise.
         unsafe { self.session_control(host::FASTRPC_REGISTER_STATUS_NOTIFICATIONS, &mut asked) == Some(0) }
+    }
+
+    /// Ends a session's process from outside, so that calls which wait for it come back; for calls that never would.
+    pub(crate) fn kill(&self, effective: u32) {
+        let mut asked = host::remote_rpc_process_clean_params {
+            domain: effective as c_int,
+        };
+        // SAFETY: the structure of the request, without pointers.
+        let result = unsafe { self.session_control(host::FASTRPC_REMOTE_PROCESS_KILL, &mut asked) };
+        log::warn!("killing the process of domain {effective}: {result:?}");
     }
 
     /// Ends a session's process, if it has one still.
@@ -281,7 +298,10 @@ pub(crate) fn alloc(driver: &Arc<Driver>, bytes: u64) -> Result<SharedMemory, Tr
         }
         (None, None) => return Err(aee::failed("rpcmem_alloc", aee::EUNSUPPORTEDAPI, what())),
     };
-    let ptr = NonNull::new(address.cast::<u8>()).ok_or_else(|| no_memory(call))?;
+    // Drivers are known that give what a failed `mmap` gave them, which is not null.
+    let is_page = (address.addr() as u64).is_multiple_of(PAGE_BYTES);
+    let ptr = NonNull::new(address.cast::<u8>()).filter(|_| is_page);
+    let ptr = ptr.ok_or_else(|| no_memory(call))?;
     // SAFETY: an allocation that was just made.
     let fd = unsafe { (driver.calls.rpcmem_to_fd)(address) };
     let free = Free(Arc::clone(driver), ptr.as_ptr() as usize);

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hexloom::transport::{BlockRef, TransportError, aee};
+use hexloom::transport::{BlockRef, TransportError, aee, ends_at};
 use hexloom_abi::{BatchReply, BatchRequest};
 use hexloom_hexagon_sys::host;
 
@@ -22,12 +22,13 @@ const MAX_REPLY_BYTES: usize = 1024;
 /// Waits are cut into pieces, so that a queue that is to be closed is not waited for to the end.
 pub(crate) const PIECE: Duration = Duration::from_millis(100);
 
-/// An open queue; closed when dropped.
+/// An open queue; closed when dropped. Creating and closing it wait for the DSP.
 pub(crate) struct Queue {
     driver: Arc<Driver>,
     calls: QueueCalls,
     queue: host::dspqueue_t,
     id: u64,
+    is_open: bool,
 }
 
 /// The calls that a queue takes, of which a driver has all or none.
@@ -92,6 +93,7 @@ impl Queue {
             calls,
             queue,
             id: 0,
+            is_open: true,
         };
         // SAFETY: the queue is open, and the output is live for the call.
         let result = unsafe { (calls.export)(queue.queue, &raw mut queue.id) };
@@ -104,6 +106,19 @@ impl Queue {
     /// The number by which the DSP opens its side.
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Closes it, which the driver refuses while the DSP side has it open.
+    pub(crate) fn close(&mut self) -> Result<(), i32> {
+        if !self.is_open {
+            return Ok(());
+        }
+        // SAFETY: the queue is open; once it is closed it is not used again, as whoever closes it has it alone.
+        match unsafe { (self.calls.close)(self.queue) } {
+            0 => self.is_open = false,
+            code => return Err(code),
+        }
+        Ok(())
     }
 
     /// Sends a request with its block.
@@ -217,10 +232,8 @@ struct Args {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: the queue is open, and this is its last use.
-        let result = unsafe { (self.calls.close)(self.queue) };
-        if result != 0 {
-            log::warn!("dspqueue_close: {}", aee::decode(result));
+        if let Err(code) = self.close() {
+            log::warn!("dspqueue_close: {}", aee::decode(code));
         }
     }
 }
@@ -232,7 +245,7 @@ pub(crate) fn in_pieces<T>(
     mut once: impl FnMut(Duration) -> Result<T, i32>,
     goes_on: impl Fn() -> bool,
 ) -> Result<T, i32> {
-    let end = Instant::now() + timeout;
+    let end = ends_at(timeout);
     loop {
         let left = end.saturating_duration_since(Instant::now());
         match once(left.min(PIECE)) {
@@ -281,7 +294,7 @@ mod tests {
                 Err(aee::EWOULDBLOCK)
             }
         };
-        assert_eq!(in_pieces(Duration::from_secs(3600), third, || true), Ok(7));
+        assert_eq!(in_pieces(Duration::MAX, third, || true), Ok(7));
         let broken = |_| Err::<u8, i32>(aee::EINTERRUPTED);
         assert_eq!(
             in_pieces(Duration::from_secs(3600), broken, || true),

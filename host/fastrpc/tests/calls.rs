@@ -14,6 +14,8 @@ use hexloom_fastrpc::{FastRpcOptions, FastRpcTransport};
 
 const MIB: u64 = 1 << 20;
 const SOON: Duration = Duration::from_secs(20);
+/// What the driver tells when nothing is left of any session.
+const NOTHING_HELD: &str = "sessions 0 queues 0 maps 0 dsp_maps 0 allocations 0 threads 0";
 
 /// What comes of a code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,9 +104,10 @@ const FAILURES: &[(&str, u32, u32, &[i32], Then)] = &[
         "remote_handle64_invoke",
         0,
         0,
-        &[0x68, 0x2e, on_dsp(0x2e), -104, -108],
+        &[0x68, 0x2e, on_dsp(0x2e), on_dsp(0x0d), -1, -104, -108],
         Dies,
     ),
+    ("remote_handle64_invoke", 1, 0, &[on_dsp(0x0d)], Dies),
     ("dspqueue_write", 0, 0, &[0x01, 0x0e, 0x48], Fails),
     ("dspqueue_write", 0, 0, &[0x0d, 0x2e, 0x68], Dies),
     ("dspqueue_write", 0, 0, &[0x0c, 0x204], Works),
@@ -237,11 +240,10 @@ fn each_documented_failure_of_each_call() {
     }
     println!("{n_codes} failures of {} functions and requests", FAILURES.len());
     assert_eq!(driver.tell("breaches"), Ok(String::new()));
-    let counts = driver.tell("counts").expect("counts");
-    assert_eq!(counts, "sessions 0 queues 0 maps 0 dsp_maps 0 allocations 0 threads 0");
+    assert_eq!(driver.tell("counts").as_deref(), Ok(NOTHING_HELD));
 }
 
-/// A queue that does not close is left to the end of its process, and does not keep the next one from opening.
+/// A queue that does not close is closed once its process has ended, and does not keep the next one from opening.
 #[test]
 fn a_queue_that_does_not_close() {
     let driver = Loaded::new("option threads=1", &[]).expect("a driver");
@@ -249,10 +251,143 @@ fn a_queue_that_does_not_close() {
     for code in [0x01, 0x0e] {
         driver.tell(&format!("fail dspqueue_close 0 {code}")).expect("a plan");
         assert_eq!(walk(&transport, 0), Ok(()));
+        assert_eq!(
+            driver.tell("clear; counts").as_deref(),
+            Ok(&*format!("0{NOTHING_HELD}"))
+        );
         assert_eq!(walk(&transport, 0), Ok(()));
     }
-    let breaches = driver.tell("breaches").expect("breaches");
-    assert!(breaches.lines().count() >= 2 && breaches.lines().all(|line| line.contains("queue that is open")));
+    assert_eq!(driver.tell("breaches"), Ok(String::new()));
+    // Even then the driver does not take it: it has nothing for the queues of another process.
+    driver
+        .tell("fail dspqueue_close 0 1; fail dspqueue_close 0 1")
+        .expect("a plan");
+    assert_eq!(walk(&transport, 0), Ok(()));
+    assert!(walk(&transport, 0).is_err_and(|error| error.to_string().contains("dspqueue_create")));
+}
+
+/// Calls of a session's life, and how many of each go well first. None comes back by itself.
+const HANGS: &[(&str, u32)] = &[
+    ("remote_handle64_open", 0),
+    ("remote_handle64_control", 0),
+    ("remote_handle64_invoke", 0),
+    ("remote_handle64_invoke", 1),
+    ("remote_handle64_invoke", 2),
+    ("remote_handle64_invoke", 3),
+    ("fastrpc_mmap", 0),
+    ("dspqueue_create", 0),
+    ("dspqueue_export", 0),
+    ("dspqueue_close", 0),
+    ("fastrpc_munmap", 0),
+    ("remote_handle64_close", 0),
+    ("session_close", 0),
+];
+
+/// A call that hangs has its process killed, so that everything is given back and the same session opens again.
+#[test]
+fn each_call_that_does_not_come_back() {
+    for session in [0, 1] {
+        let driver = Loaded::new("option threads=1", &[]).expect("a driver");
+        let call_timeout = Duration::from_millis(300);
+        let options = FastRpcOptions {
+            library: Some(driver.path()),
+            call_timeout,
+            ..FastRpcOptions::default()
+        };
+        let transport = FastRpcTransport::open(options).expect("the library opens");
+        for &(call, skip) in HANGS {
+            let case = format!("{call} after {skip}, session {session}");
+            driver.tell(&format!("hang {call} {skip}")).expect("a plan");
+            let walked = walk(&transport, session);
+            assert_eq!(driver.tell("clear").as_deref(), Ok("0"), "{case}: never called");
+            let is_told = matches!(
+                walked,
+                Err(TransportError::Timeout(_) | TransportError::Dead(_)) | Ok(())
+            );
+            assert!(is_told, "{case}: {walked:?}");
+            // What comes after the walk's last call is part of closing, and nobody is told of it.
+            let is_closing = [
+                "dspqueue_close",
+                "fastrpc_munmap",
+                "remote_handle64_close",
+                "session_close",
+            ]
+            .contains(&call);
+            assert!(walked.is_err() || is_closing, "{case}: {walked:?}");
+            assert_eq!(driver.tell("counts").as_deref(), Ok(NOTHING_HELD), "{case}");
+            assert_eq!(walk(&transport, session), Ok(()), "after {case}");
+            assert_eq!(driver.tell("breaches"), Ok(String::new()), "{case}");
+        }
+    }
+}
+
+/// Where the driver refuses to kill a process, or knows no such request, its place is lost until the call comes back after
+/// all; then what waits behind it is given back.
+#[test]
+fn a_process_that_cannot_be_killed() {
+    for code in [0x0e, 0x6c, 0x200] {
+        let driver = Loaded::new("option threads=1; option arch=73", &[]).expect("a driver");
+        let options = FastRpcOptions {
+            library: Some(driver.path()),
+            call_timeout: Duration::from_millis(300),
+            ..FastRpcOptions::default()
+        };
+        let transport = FastRpcTransport::open(options).expect("the library opens");
+        let plan = format!("hang remote_handle64_invoke 1; fail process_kill 0 {code}");
+        driver.tell(&plan).expect("a plan");
+        assert_eq!(
+            walk(&transport, 0),
+            Err(TransportError::Timeout(Duration::from_millis(300)))
+        );
+        assert!(walk(&transport, 0).is_err(), "the process is there still");
+        assert_eq!(driver.tell("clear").as_deref(), Ok("0"));
+        let end = std::time::Instant::now() + SOON;
+        while driver.tell("counts").as_deref() != Ok(NOTHING_HELD) {
+            assert!(std::time::Instant::now() < end, "{:?}", driver.tell("counts"));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(walk(&transport, 0), Ok(()));
+    }
+}
+
+/// Sessions beside the first, closed and opened again in another order, on drivers that take a session back when its process
+/// ends and on such that do not: each has a process of its own.
+#[test]
+fn sessions_that_come_and_go() {
+    for takes_back in [0, 1] {
+        let statements = format!("option threads=1; option sessions=3; option cores=1; option takes_back={takes_back}");
+        let driver = Loaded::new(&statements, &[]).expect("a driver");
+        let transport = transport(&driver);
+        let open = |session| transport.open(SessionAt { core: 0, session });
+        let first = open(1).expect("it opens");
+        let second = open(2).expect("it opens");
+        let refused = open(3).map(drop);
+        assert!(refused.is_err_and(|error| error.is_code(aee::ENOSESSION)));
+        first.close();
+        let third = open(3).expect("there is room again");
+        assert!(open(1).map(drop).is_err_and(|error| error.is_code(aee::ENOSESSION)));
+        second.close();
+        let first = open(1).expect("it opens again");
+        for connection in [&first, &third] {
+            connection.hw_info().expect("it works");
+        }
+        first.close();
+        third.close();
+        for session in [2, 1, 2, 1] {
+            assert_eq!(walk(&transport, session), Ok(()), "takes back: {takes_back}");
+        }
+        assert_eq!(driver.tell("breaches"), Ok(String::new()));
+    }
+}
+
+/// What a failed `mmap` gives is no memory, though it is not null.
+#[test]
+fn memory_that_there_is_none_of() {
+    let driver = Loaded::new("option map_failed=1", &[]).expect("a driver");
+    let transport = transport(&driver);
+    driver.tell("fail rpcmem_alloc2 0 1").expect("a plan");
+    let refused = transport.alloc(MIB).map(drop);
+    assert!(refused.is_err_and(|error| error.is_code(aee::ENOMEMORY)));
 }
 
 /// Every optional call missing alone: what the table of calls says is done without it.
@@ -351,11 +486,19 @@ fn use_queue_shortly(connection: &dyn Connection, pinned: &SharedMemory) -> Resu
 /// taken, and the next session works.
 #[test]
 fn a_restart_of_the_dsp() {
-    for (notices, words) in [(1, "the whole DSP has restarted"), (0, "the driver does not say why")] {
+    let told = "the whole DSP has restarted";
+    for (notices, session, words) in [
+        ("effective", 0, told),
+        ("effective", 1, told),
+        ("core", 0, told),
+        ("core", 1, told),
+        ("none", 0, "the driver does not say why"),
+    ] {
         let driver = Loaded::new(&format!("option threads=1; option notices={notices}"), &[]).expect("a driver");
         let transport = transport(&driver);
         let pinned = transport.alloc(MIB).expect("memory");
-        let connection: Arc<dyn Connection> = transport.open(SessionAt::default()).expect("it opens");
+        let at = SessionAt { core: 0, session };
+        let connection: Arc<dyn Connection> = transport.open(at).expect("it opens");
         connection.map(&pinned, MapKind::Pinned).expect("it fits");
         use_queue(&*connection, &pinned).expect("it works");
         let waiting = std::thread::spawn({
@@ -372,7 +515,7 @@ fn a_restart_of_the_dsp() {
         assert_eq!((connection.stop(), connection.forget(pinned.fd())), (Ok(()), Ok(())));
         assert_eq!(connection.unmap(pinned.fd(), pinned.bytes()), Ok(()));
         connection.close();
-        assert_eq!(walk(&transport, 0), Ok(()));
+        assert_eq!(walk(&transport, session), Ok(()));
         drop(pinned);
         assert_eq!(driver.tell("breaches"), Ok(String::new()));
     }

@@ -311,6 +311,12 @@ pub struct remote_rpc_control_unsigned_module {
     pub domain: ::core::ffi::c_int,
     pub enable: ::core::ffi::c_int,
 }
+/// Of `FASTRPC_REMOTE_PROCESS_KILL`: ends a session's process from outside, for a call to it that does not return.
+#[repr(C)]
+#[derive(Default, Copy, Clone)]
+pub struct remote_rpc_process_clean_params {
+    pub domain: ::core::ffi::c_int,
+}
 /// Of `FASTRPC_SESSION_CLOSE`: ends a session's process.
 #[repr(C)]
 #[derive(Default, Copy, Clone)]
@@ -426,6 +432,7 @@ impl Default for remote_rpc_get_uri {
 /// Of `FASTRPC_GET_URI`.
 pub type remote_rpc_get_uri_t = remote_rpc_get_uri;
 pub const DSPRPC_CONTROL_UNSIGNED_MODULE: session_control_req_id = 2;
+pub const FASTRPC_REMOTE_PROCESS_KILL: session_control_req_id = 6;
 pub const FASTRPC_SESSION_CLOSE: session_control_req_id = 7;
 pub const FASTRPC_REGISTER_STATUS_NOTIFICATIONS: session_control_req_id = 11;
 pub const FASTRPC_RESERVE_NEW_SESSION: session_control_req_id = 13;

@@ -5,7 +5,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hexloom::transport::{BlockRef, TransportError, aee};
+use hexloom::transport::{BlockRef, TransportError, aee, ends_at};
 
 use crate::platform::lock;
 
@@ -103,7 +103,7 @@ impl Channel {
 
     /// Sends a packet, once there is room.
     pub(crate) fn write(&self, message: &[u8], block: BlockRef, timeout: Duration) -> Result<(), TransportError> {
-        let end = Instant::now() + timeout;
+        let end = ends_at(timeout);
         let mut state = lock(&self.state);
         loop {
             if let Some(why) = &state.dead {
@@ -126,7 +126,7 @@ impl Channel {
 
     /// Receives one reply.
     pub(crate) fn read(&self, message: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
-        let end = Instant::now() + timeout;
+        let end = ends_at(timeout);
         let mut state = lock(&self.state);
         loop {
             if let Some(reply) = state.replies.pop_front() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hexloom::transport::{TransportError, aee};
+use hexloom::transport::{TransportError, aee, ends_at};
 use hexloom_abi::control::CountedEvents;
 use hexloom_abi::{BatchReply, StartRequest, Status};
 use hexloom_dsp::interp::{BlockRef, Packet};
@@ -101,7 +101,7 @@ impl Dsp {
 
     /// Waits for all threads.
     pub(crate) fn join(self, timeout: Duration) -> Result<(), TransportError> {
-        let end = Instant::now() + timeout;
+        let end = ends_at(timeout);
         for thread in self.threads {
             while !thread.is_finished() {
                 if Instant::now() > end {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hexloom::transport::{MapKind, SessionAt, SharedMemory, TransportError, aee};
+use hexloom::transport::{MapKind, SessionAt, SharedMemory, TransportError, aee, ends_at};
 use hexloom_abi::descriptor::BUFFER_EXTENDED;
 use hexloom_abi::limits::{has_extended_mappings, map_bytes_max};
 use hexloom_abi::{BufferDesc, Status};
@@ -278,7 +278,7 @@ impl Process {
 
     /// Waits until space of earlier unmaps comes back; false when none did in time.
     pub(crate) fn settle(&self, timeout: Duration) -> bool {
-        let end = Instant::now() + timeout;
+        let end = ends_at(timeout);
         loop {
             match lock(&self.memory).window.settle() {
                 (true, _) => return true,

@@ -13,6 +13,7 @@ use hexloom_abi::Status;
 use super::{FenceRun, Session};
 use crate::error::{SubmitError, WaitError};
 use crate::memory::Buffer;
+use crate::transport::ends_at;
 
 /// Longest pause between two looks at a fence slot.
 const PAUSE_MAX: Duration = Duration::from_millis(1);
@@ -78,7 +79,7 @@ impl Event {
     /// # Errors
     /// [`WaitError::Peer`] when it came with a failure, [`WaitError::Fence`] when it has not come within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<(), WaitError> {
-        let end = Instant::now() + timeout;
+        let end = ends_at(timeout);
         let mut pause = Duration::from_micros(1);
         while !self.is_reached()? {
             let left = end.saturating_duration_since(Instant::now());

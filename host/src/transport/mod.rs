@@ -13,7 +13,7 @@ pub mod memfd;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hexloom_abi::control::CountedEvents;
 use hexloom_abi::{StartRequest, Status};
@@ -63,6 +63,13 @@ pub trait Connection: Send + Sync {
 
     /// Closes queue and session. Later calls answer [`TransportError::Dead`].
     fn close(&self);
+}
+
+/// When a wait of `timeout` that begins now ends. One that no clock can count ends in a year.
+pub fn ends_at(timeout: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or_else(|| now + YEAR)
 }
 
 /// A DSP core.

@@ -70,7 +70,11 @@ fn call(connection: &FastRpcConnection, request: ControlRequest) -> Result<Contr
     end.check()?;
     let handle = connection.handle;
     let reply = connection.run(CALL, move |driver| driver.call(handle, &request))?;
-    let reply = reply.map_err(|code| end.failed(CALL, code, format!("method {}", request.method.0)))?;
+    let reply = reply.map_err(|code| match code {
+        // Nobody's code: it is what the kernel's interface gives when the process is gone.
+        -1 => end.died(CALL, code),
+        code => end.failed(CALL, code, format!("method {}", request.method.0)),
+    })?;
     match Status::try_from(reply.status) {
         Ok(Status::Ok) => Ok(reply),
         Ok(status) => Err(TransportError::Refused(status)),

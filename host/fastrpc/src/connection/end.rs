@@ -87,7 +87,9 @@ impl End {
 /// Whether a code says that the process, or the DSP, is gone.
 pub(super) fn is_end(code: i32) -> bool {
     match aee::split(code) {
-        (Side::Host | Side::Dsp, number) => matches!(number, aee::ECONNRESET | aee::EINTERRUPTED),
+        (Side::Host, number) => matches!(number, aee::ECONNRESET | aee::EINTERRUPTED),
+        // A call in which an exception ended the process comes back with the last of these.
+        (Side::Dsp, number) => matches!(number, aee::ECONNRESET | aee::EINTERRUPTED | aee::EBADSTATE),
         // ECONNRESET and ESHUTDOWN of the kernel.
         (Side::Kernel, number) => matches!(number, 104 | 108),
     }
@@ -107,7 +109,8 @@ mod tests {
 
     #[test]
     fn codes_that_end_a_session() {
-        for code in [104, 46, aee::DSP_OFFSET + 104, aee::DSP_OFFSET + 46, -104, -108] {
+        let on_dsp = [104, 46, 0x0d].map(|code| aee::DSP_OFFSET + code);
+        for code in on_dsp.into_iter().chain([104, 46, -104, -108]) {
             assert!(is_end(code), "{code:#x}");
         }
         for code in [0, 1, 0x0d, 0x0e, 0x72, -12, aee::DSP_OFFSET + 6, 0x200] {

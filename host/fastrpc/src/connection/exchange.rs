@@ -12,16 +12,30 @@ use crate::queue::{Queue, in_pieces, is_nothing_yet};
 
 pub(super) fn create_queue(connection: &FastRpcConnection, depth: u32) -> Result<u64, TransportError> {
     connection.end.check()?;
-    let mut queue = connection.queue.write().unwrap_or_else(PoisonError::into_inner);
-    if queue.is_some() {
-        return Err(aee::failed("dspqueue_create", aee::EALREADY, "the session has a queue"));
+    let place = || connection.queue.write().unwrap_or_else(PoisonError::into_inner);
+    let has_one = || aee::failed("dspqueue_create", aee::EALREADY, "the session has a queue");
+    if place().is_some() {
+        return Err(has_one());
     }
-    let created = Queue::create(&connection.driver, connection.place.effective, depth);
+    let effective = connection.place.effective;
+    let created = connection.run("dspqueue_create", move |driver| Queue::create(driver, effective, depth))?;
     let created = created.map_err(|error| match error {
         TransportError::Call { call, code, .. } if is_end(code) => connection.end.died(call, code),
         error => error,
     })?;
-    Ok(queue.insert(created).id())
+    let id = created.id();
+    let mut place = place();
+    // Another thread may have made one, or the session been closed, since.
+    let refused = connection.end.check().err().or(place.is_some().then(has_one));
+    match refused {
+        None => *place = Some(created),
+        Some(error) => {
+            drop(place);
+            connection.run("dspqueue_close", move |_| drop(created))?;
+            return Err(error);
+        }
+    }
+    Ok(id)
 }
 
 pub(super) fn write(

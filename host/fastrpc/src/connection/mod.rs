@@ -1,7 +1,9 @@
 //! One open session: its library on the DSP, its mappings, its queue.
 //!
 //! States: *open* -> *dead* (the driver says that the process is gone, or a call never came back) or *closed*. What is
-//! given back after that is given back to the driver as far as it goes, and succeeds.
+//! given back after that is given back to the driver as far as it goes, and succeeds. Every call that may wait for the DSP
+//! runs on the connection's thread; one that does not come back in time has its process killed ([`Worker`]), so that the
+//! place is free for the next session.
 //!
 //! Reading order: this file (open and close), [`end`], [`control`] (messages to the library), [`mapping`], [`exchange`]
 //! (the queue).
@@ -12,7 +14,7 @@ mod exchange;
 mod mapping;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use hexloom::transport::{BlockRef, Connection, HwInfo, MapKind, SharedMemory, TransportError, aee};
@@ -22,7 +24,7 @@ use hexloom_abi::control::CountedEvents;
 use crate::FastRpcOptions;
 use crate::driver::Driver;
 use crate::notices::Watch;
-use crate::place::{Place, library_file};
+use crate::place::{Place, Reservation, library_file};
 use crate::queue::Queue;
 use crate::worker::Worker;
 use end::End;
@@ -38,6 +40,7 @@ pub(crate) struct FastRpcConnection {
     end: End,
     mappings: Mappings,
     queue: RwLock<Option<Queue>>,
+    reservation: Mutex<Option<Reservation>>,
     /// The DSP side runs, as far as is known.
     is_started: AtomicBool,
 }
@@ -46,7 +49,7 @@ impl FastRpcConnection {
     /// Opens the library in a process of its own.
     pub(crate) fn open(
         driver: Arc<Driver>,
-        place: Place,
+        mut place: Place,
         arch: u32,
         options: &FastRpcOptions,
     ) -> Result<Self, TransportError> {
@@ -61,27 +64,44 @@ impl FastRpcConnection {
             Err(error) if options.unsigned => return Err(error),
             _ => {}
         }
-        let watch = Watch::new(&driver, place.effective);
-        let worker = Worker::new(options.call_timeout)?;
+        let effective = place.effective;
+        let watch = Watch::new(&driver, &place);
         let address = place.address(&driver, arch)?;
-        let opened = {
+        let worker = Worker::new(options.call_timeout, {
             let driver = Arc::clone(&driver);
-            worker.run("remote_handle64_open", move || driver.open(&address))?
-        };
-        let handle = opened.map_err(|code| {
-            // The process may have started; it would keep the session's place.
-            driver.end(place.effective);
-            let what = format!(
-                "{} in session {} of {}",
-                library_file(arch),
-                place.session,
-                place.domain.name
-            );
-            aee::failed("remote_handle64_open", code, what)
+            move || driver.kill(effective)
         })?;
-        if options.latency_us > 0 {
-            driver.set_latency(handle, options.latency_us);
-        }
+        let reservation = place.take_reservation();
+        let latency_us = options.latency_us;
+        let opened = worker.run("remote_handle64_open", {
+            let driver = Arc::clone(&driver);
+            move || {
+                let handle = driver.open(&address)?;
+                if latency_us > 0 {
+                    driver.set_latency(handle, latency_us);
+                }
+                Ok(handle)
+            }
+        });
+        let opened = opened.and_then(|opened| {
+            opened.map_err(|code| {
+                let Place { domain, session, .. } = &place;
+                let what = format!("{} in session {session} of {}", library_file(arch), domain.name);
+                aee::failed("remote_handle64_open", code, what)
+            })
+        });
+        let handle = match opened {
+            Ok(handle) => handle,
+            Err(error) => {
+                // The process may have started; it would keep the session's place.
+                let ended = worker.run("remote_session_control", move || {
+                    driver.end(effective);
+                    drop(reservation);
+                });
+                log::debug!("ending what did not open: {ended:?}");
+                return Err(error);
+            }
+        };
         Ok(Self {
             driver,
             place,
@@ -91,6 +111,7 @@ impl FastRpcConnection {
             end: End::new(watch),
             mappings: Mappings::default(),
             queue: RwLock::default(),
+            reservation: Mutex::new(reservation),
             is_started: AtomicBool::new(false),
         })
     }
@@ -99,7 +120,7 @@ impl FastRpcConnection {
     fn run<T: Send + 'static>(
         &self,
         name: &'static str,
-        call: impl FnOnce(&Driver) -> T + Send + 'static,
+        call: impl FnOnce(&Arc<Driver>) -> T + Send + 'static,
     ) -> Result<T, TransportError> {
         let driver = Arc::clone(&self.driver);
         let result = self.worker.run(name, move || call(&driver));
@@ -154,10 +175,13 @@ impl Connection for FastRpcConnection {
         }
         control::stop_at_last(self);
         // Whoever waits for a reply notices within one piece of a wait.
-        *self.queue.write().unwrap_or_else(PoisonError::into_inner) = None;
+        let queue = self.queue.write().unwrap_or_else(PoisonError::into_inner).take();
+        let reservation = self.reservation.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (handle, effective) = (self.handle, self.place.effective);
         let maps = self.mappings.drain();
         let result = self.run("remote_handle64_close", move |driver| {
+            // The driver takes no queue that a process still has open; it does once that has ended.
+            let left = queue.and_then(|mut queue| queue.close().is_err().then_some(queue));
             for (fd, (address, bytes)) in maps {
                 let unmapped = driver.unmap(effective, fd, address, bytes);
                 log::debug!("fd {fd} was mapped still: {unmapped:?}");
@@ -165,6 +189,8 @@ impl Connection for FastRpcConnection {
             let closed = driver.close(handle);
             // Without this the process would stay as long as the program, dead or alive.
             driver.end(effective);
+            drop(left);
+            drop(reservation);
             closed
         });
         match result {

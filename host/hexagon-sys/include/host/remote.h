@@ -87,6 +87,11 @@ struct remote_rpc_control_unsigned_module {
     int enable;
 };
 
+/// Of `FASTRPC_REMOTE_PROCESS_KILL`: ends a session's process from outside, for a call to it that does not return.
+struct remote_rpc_process_clean_params {
+    int domain;
+};
+
 /// Of `FASTRPC_SESSION_CLOSE`: ends a session's process.
 struct remote_rpc_session_close {
     int domain;
@@ -149,6 +154,7 @@ typedef struct remote_rpc_get_uri {
 /// Requests of `remote_session_control`.
 enum session_control_req_id {
     DSPRPC_CONTROL_UNSIGNED_MODULE = 2,
+    FASTRPC_REMOTE_PROCESS_KILL = 6,
     FASTRPC_SESSION_CLOSE = 7,
     FASTRPC_REGISTER_STATUS_NOTIFICATIONS = 11,
     FASTRPC_RESERVE_NEW_SESSION = 13,

@@ -173,6 +173,18 @@ const _: () = {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
+        "Size of remote_rpc_process_clean_params",
+    ][::core::mem::size_of::<remote_rpc_process_clean_params>() - 4usize];
+    [
+        "Alignment of remote_rpc_process_clean_params",
+    ][::core::mem::align_of::<remote_rpc_process_clean_params>() - 4usize];
+    [
+        "Offset of field: remote_rpc_process_clean_params::domain",
+    ][::core::mem::offset_of!(remote_rpc_process_clean_params, domain) - 0usize];
+};
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
         "Size of remote_rpc_session_close",
     ][::core::mem::size_of::<remote_rpc_session_close>() - 4usize];
     [
