@@ -353,6 +353,7 @@ pub fn refusal_text(refusal: &Unsupported) -> String {
         Reason::Tiled => "is a tiled weight, which cannot be read here",
         Reason::Value => "has a value outside what the kernel takes",
         Reason::Scratch => "needs more scratch memory than the session has",
+        Reason::Unknown => "is no operand that the op knows",
         Reason::Extended => "lies in an extended buffer, which has no address here",
     };
     format!("{at} {reason}")

@@ -23,6 +23,8 @@ pub const MAX_TENSORS: u32 = 8192;
 pub const MAX_OPS: u32 = 4096;
 /// Weights that one `MUL_MAT_NX` multiplies with one activation.
 pub const MAX_NX: usize = 4;
+/// Elements of an operand, repeated ones included: more than any memory has, and no more than a thread gets through.
+pub const MAX_ELEMS: u64 = 1 << 36;
 /// DSP threads of a session.
 pub const MAX_THREADS: u32 = 10;
 /// Trace records of one thread in one batch.

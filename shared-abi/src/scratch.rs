@@ -59,9 +59,11 @@ pub fn check_extended(op: &Op, srcs: u16, n_threads: u32, scratch_bytes: u64) ->
                 slice = slice.max(weight_slice_bytes(src));
             }
             Opcode::GetRows if idx == 0 => {
-                let [_, _, n2, n3] = src.ne;
+                let [k, _, n2, n3] = src.ne;
+                // A piece of a row is whole blocks, and at least a tile.
+                let block = u32::try_from(src.dtype.block_elems()).unwrap_or(u32::MAX);
                 let part = Shape {
-                    ne: [src.ne[0].min(TILE_K), 1, n2.min(1), n3.min(1)],
+                    ne: [k.min(TILE_K.max(block)), 1, n2.min(1), n3.min(1)],
                     ..*src
                 };
                 slice = line(part.extent_bytes().unwrap_or(u64::MAX)).saturating_add(LINE_BYTES);

@@ -3,6 +3,7 @@
 //! Because both sides call [`check`], nothing is claimed that the DSP would refuse. Operand order and parameters per op
 //! are in `docs/abi.md`. Row kernels take any strides and both float types; the rules below name what remains.
 
+mod operands;
 mod sync;
 
 use crate::code::{DType, Opcode};
@@ -55,6 +56,8 @@ pub enum Reason {
     Scratch,
     /// The operand lies in an extended buffer, and the op needs its address.
     Extended,
+    /// The op knows no operand in this place.
+    Unknown,
 }
 
 impl Unsupported {
@@ -73,6 +76,12 @@ pub(crate) type Check = Result<(), Unsupported>;
 
 /// Whether the kernels take this op; scratch memory is checked apart, by [`crate::scratch::check`].
 pub fn check(op: &Op) -> Check {
+    kernel(op)?;
+    operands::check(op)
+}
+
+/// Whether the kernel of the opcode takes the operands that it knows.
+fn kernel(op: &Op) -> Check {
     match op.opcode {
         Opcode::MulMat => matmul(op, 1, false),
         Opcode::MulMatAdd => matmul(op, 1, true),
@@ -85,8 +94,8 @@ pub fn check(op: &Op) -> Check {
             unary(op)?;
             let weight = floats(op, Part::Src(1))?;
             let out = dst(op, 0)?;
-            let repeats = out.elems() == 0 || weight.repeats_into(out);
-            ensure(repeats && weight.ne[0] == out.ne[0], Part::Src(1), Reason::Shape)
+            let repeats = repeats(weight, out) && weight.ne[0] == out.ne[0];
+            ensure(repeats, Part::Src(1), Reason::Shape)
         }
         Opcode::Swiglu | Opcode::Geglu | Opcode::GegluErf | Opcode::GegluQuick | Opcode::Reglu => gated(op),
         Opcode::Rope => rope(op),
@@ -204,7 +213,13 @@ fn binary(op: &Op) -> Check {
     let b = floats(op, Part::Src(1))?;
     let out = floats(op, Part::Dst(0))?;
     ensure(out.ne == a.ne, Part::Dst(0), Reason::Shape)?;
-    ensure(a.elems() == 0 || b.repeats_into(a), Part::Src(1), Reason::Shape)
+    ensure(repeats(b, a), Part::Src(1), Reason::Shape)
+}
+
+/// Whether `small` repeats in `large`, or is as empty as that in the same dimensions.
+fn repeats(small: &Shape, large: &Shape) -> bool {
+    let mut each = small.ne.iter().zip(&large.ne);
+    each.all(|(&small, &large)| small == large || large.checked_rem(small) == Some(0))
 }
 
 fn unary(op: &Op) -> Check {
@@ -248,15 +263,13 @@ fn rope(op: &Op) -> Check {
     ensure(mode == ROPE_NORMAL || mode == ROPE_NEOX, Part::Param(2), Reason::Value)?;
     let base = op.param_f32(5);
     ensure(base > 0.0 && base.is_finite(), Part::Param(5), Reason::Value)?;
-    ensure(
-        positions.ne[0] >= x.ne[2] && positions.dense_everywhere(),
-        Part::Src(1),
-        Reason::Shape,
-    )?;
+    let is_vector = |shape: &Shape| shape.rows() > 0 && shape.dense_everywhere();
+    let enough = positions.ne[0] >= x.ne[2];
+    ensure(enough && is_vector(positions), Part::Src(1), Reason::Shape)?;
     if op.src(2).is_some() {
         let factors = of_type(op, Part::Src(2), &[DType::F32])?;
         let enough = u64::from(factors.ne[0]) >= u64::from(n_dims / 2);
-        ensure(enough && factors.dense_everywhere(), Part::Src(2), Reason::Shape)?;
+        ensure(enough && is_vector(factors), Part::Src(2), Reason::Shape)?;
     }
     Ok(())
 }

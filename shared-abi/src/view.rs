@@ -127,7 +127,7 @@ impl<'a> BatchView<'a> {
         }
         if shape.tiled {
             let strides = TileLayout::new(shape.dtype, k).and_then(|tile| tile.strides(shape.dtype, shape.ne));
-            if shape.elems() != 0 && strides != Some(shape.nb) {
+            if strides != Some(shape.nb) {
                 return Err(Status::Invalid);
             }
             if !tensor.offset.is_multiple_of(crate::limits::LINE_BYTES) {

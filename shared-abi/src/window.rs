@@ -16,6 +16,9 @@ use crate::code::{DType, Opcode};
 use crate::op::Op;
 use crate::support::{Check, Part, Reason, ensure, floats, of_type};
 
+/// Most elements of a window in one channel. What a result costs grows with them, and not with the image.
+const MAX_WINDOW: u32 = 1 << 20;
+
 /// A window's numbers, each along width, height and depth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
@@ -58,6 +61,7 @@ impl Window {
         // Positions then fit 64 bits with room to spare, signs included.
         let small = |&n: &u32| n > 0 && n < 1 << 20;
         ensure(sizes.into_iter().all(small), Part::Param(0), Reason::Value)?;
+        ensure(self.elems() <= MAX_WINDOW, Part::Param(9), Reason::Value)?;
         ensure(self.padding.iter().all(|&n| n < 1 << 20), Part::Param(3), Reason::Value)?;
         ensure((1..=3).contains(&self.dims), Part::Param(13), Reason::Value)?;
         ensure(self.channels > 0, Part::Param(12), Reason::Value)

@@ -107,6 +107,12 @@ fn unit(operands: &Operands<'_>, dst: &TensorDesc, dim: usize) -> Option<u32> {
         Opcode::FlashAttnExt => shape.ne[1].checked_div(operands.src(1).ok()?.ne[2])?,
         _ => 1,
     };
+    // What is read in blocks is cut between them.
+    let blocks = match (operands.opcode, dim) {
+        (Opcode::Cpy, 0) => Shape::try_from(operands.src(0).ok()?).ok()?.dtype.block_elems() as u32,
+        _ => 1,
+    };
+    let lines = blocks.max(lines);
     let unit = heads.checked_mul(lines >> heads.trailing_zeros().min(u32::trailing_zeros(lines)))?;
     (on_lines && unit > 0).then_some(unit)
 }

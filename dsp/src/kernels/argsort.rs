@@ -100,9 +100,11 @@ impl Order<'_> {
         x < y || (x == y && a < b)
     }
 
-    /// A number that is ordered as the element is; NaN lies beyond infinity.
+    /// A number that is ordered as the element is; NaN lies beyond infinity. The index has lain in memory that others may
+    /// write, so that it is held to the row.
     fn key(&self, idx: i32) -> i32 {
-        let bits = self.x.element::<i32>(idx as usize, self.index).get(0);
+        let idx = (idx as usize).min(self.x.ne()[0] - 1);
+        let bits = self.x.element::<i32>(idx, self.index).get(0);
         let key = bits ^ ((bits >> 31) & i32::MAX);
         if self.descending { !key } else { key }
     }

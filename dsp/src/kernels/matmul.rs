@@ -84,7 +84,7 @@ fn operands<'a>(args: &OpArgs<'a>, sources: Constants) -> Result<(Tensor<'a>, [O
 /// Scratch that an op takes of an untouched context.
 fn scratch_bytes(cx: &Context<'_>, args: &OpArgs<'_>) -> usize {
     let need = hexloom_abi::scratch::need(&args.op, cx.n_threads() as u32).full;
-    cx.scratch.len().min(need as usize) / 128 * 128
+    cx.scratch.len().min(usize::try_from(need).unwrap_or(usize::MAX)) / 128 * 128
 }
 
 fn of_form<'a>(products: &[Option<Product<'a>>; MAX_NX], x: &Tensor<'_>, form: Form) -> [Option<Product<'a>>; MAX_NX] {

@@ -8,6 +8,7 @@ use hexloom_abi::{AllreduceParams, DType, Opcode, Status};
 
 use super::rows::{Pieces, Row};
 use super::{Context, OpArgs};
+use crate::hvx::plain::{bf16_to_f32, f32_to_bf16};
 use crate::hvx::{Isa, Kernel, LANES, Part};
 use crate::tensor::Tensor;
 
@@ -32,7 +33,7 @@ pub(super) fn reduce<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<(), 
         first: args.op.param(REDUCE_START_PARAM) as usize,
         out: args.dsts.map(|dst| dst.map(row)),
         len,
-        is_half: args.dst(0)?.dtype() == DType::F16,
+        dtype: args.dst(0)?.dtype(),
     };
     cx.run_sized::<I, _>(&kernel, len as u64)
 }
@@ -48,8 +49,8 @@ struct Reduce<'a> {
     first: usize,
     out: [Option<Row<'a>>; 4],
     len: usize,
-    /// Whether sums are rounded to f16 on the way.
-    is_half: bool,
+    /// What sums are rounded to on the way.
+    dtype: DType,
 }
 
 impl Kernel for Reduce<'_> {
@@ -86,8 +87,10 @@ impl Reduce<'_> {
     #[inline(always)]
     fn add<I: Isa>(&self, a: I::F32, b: I::F32) -> I::F32 {
         let sum = I::add(a, b);
-        if !self.is_half {
-            return sum;
+        match self.dtype {
+            DType::F16 => {}
+            DType::Bf16 => return I::from_array(I::to_array(sum).map(|x| bf16_to_f32(f32_to_bf16(x)))),
+            _ => return sum,
         }
         let mut halves = [0u16; LANES];
         // SAFETY: an array of 32 halves, on their boundary.

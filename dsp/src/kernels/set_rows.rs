@@ -1,7 +1,9 @@
 //! SET_ROWS: rows stored at the indices of another tensor, converted to the destination's type.
 //!
-//! Every index is checked before anything is written. Threads take columns, not rows, so that of two rows with one index
-//! the later always wins.
+//! Every index is checked before anything is written, and, as others may write to the memory in which it lies, again when its
+//! row is stored. Threads take columns, not rows, so that of two rows with one index the later always wins.
+
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use hexloom_abi::{DType, Status};
 
@@ -16,9 +18,14 @@ pub(super) fn set_rows<I: Isa>(cx: &Context<'_>, args: &OpArgs<'_>) -> Result<()
         rows: args.src(0)?,
         targets: Targets(args.src(1)?),
         out: args.dst(0)?,
+        outside: AtomicBool::new(false),
     };
     kernel.targets.check(kernel.out.ne()[1])?;
-    cx.run_sized::<I, _>(&kernel, args.op.src(0).map_or(0, |rows| rows.elems()))
+    cx.run_sized::<I, _>(&kernel, args.op.src(0).map_or(0, |rows| rows.elems()))?;
+    match kernel.outside.into_inner() {
+        true => Err(Status::IndexOutOfRange),
+        false => Ok(()),
+    }
 }
 
 /// Row numbers, I32 or I64, repeated over dimensions 2 and 3 of the rows.
@@ -31,28 +38,27 @@ impl Targets<'_> {
         for i2 in 0..n2 {
             for i1 in 0..n1 {
                 for i0 in 0..n0 {
-                    if !(0..n_rows as i64).contains(&self.number(i0, [i1, i2, 0])) {
-                        return Err(Status::IndexOutOfRange);
-                    }
+                    self.number(i0, [i1, i2, 0], n_rows).ok_or(Status::IndexOutOfRange)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Where row `[i1, i2, i3]` goes.
+    /// Where row `[i1, i2, i3]` goes; `None` when there is no such row of `n_rows`.
     #[inline(always)]
-    pub(super) fn of(&self, [i1, i2, i3]: [usize; 3]) -> usize {
+    pub(super) fn of(&self, [i1, i2, i3]: [usize; 3], n_rows: usize) -> Option<usize> {
         let [_, n1, n2, _] = self.0.ne();
-        self.number(i1, [i2 % n1, i3 % n2, 0]) as usize
+        self.number(i1, [i2 % n1, i3 % n2, 0], n_rows)
     }
 
     #[inline(always)]
-    fn number(&self, i0: usize, index: [usize; 3]) -> i64 {
-        match self.0.dtype() {
+    fn number(&self, i0: usize, index: [usize; 3], n_rows: usize) -> Option<usize> {
+        let number = match self.0.dtype() {
             DType::I64 => self.0.element::<i64>(i0, index).get(0),
             _ => i64::from(self.0.element::<i32>(i0, index).get(0)),
-        }
+        };
+        usize::try_from(number).ok().filter(|&row| row < n_rows)
     }
 }
 
@@ -60,6 +66,7 @@ struct SetRows<'a> {
     rows: Tensor<'a>,
     targets: Targets<'a>,
     out: Tensor<'a>,
+    outside: AtomicBool,
 }
 
 impl Kernel for SetRows<'_> {
@@ -73,7 +80,11 @@ impl Kernel for SetRows<'_> {
         let columns = columns.start * LANES..(columns.end * LANES).min(len);
         for row in 0..self.rows.rows() {
             let index @ [_, i2, i3] = self.rows.row_index(row);
-            let to = [self.targets.of(index), i2, i3];
+            let Some(to) = self.targets.of(index, self.out.ne()[1]) else {
+                self.outside.store(true, Ordering::Relaxed);
+                continue;
+            };
+            let to = [to, i2, i3];
             let from = Row::new(&self.rows, index);
             if self.out.dtype() == DType::Q8_0 {
                 let bytes = self.out.row_bytes(to);

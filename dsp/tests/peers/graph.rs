@@ -201,7 +201,7 @@ fn f32s(ne: [u32; 4]) -> Shape {
 
 /// Every op that computes, in shapes that can be cut and in some that cannot.
 pub(crate) fn nodes() -> Vec<Node> {
-    use DType::{F16, I32, I64, Q4_0, Q4_1, Q8_0};
+    use DType::{F16, I32, I64, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
     let product = |weights: Shape, activation: Shape| {
         let [_, m, n2, n3] = activation.ne;
         let out = f32s([weights.ne[1], m, n2, n3]);
@@ -315,6 +315,19 @@ pub(crate) fn nodes() -> Vec<Node> {
                 numbers(I32, &[69, 0, 31, 32, 69, 8]),
             ],
             vec![f32s([160, 6, 1, 1])],
+        ));
+    }
+    // Blocks that are longer than a line of what they become.
+    for (dtype, ne) in [(Q4K, [256, 1, 1, 1]), (Q4K, [512, 3, 1, 1]), (Q6K, [1024, 2, 1, 1])] {
+        let from = dense(dtype, ne);
+        nodes.push(Node::new(Opcode::Cpy, vec![weight(from)], vec![f32s(ne)]));
+        nodes.push(Node::new(Opcode::Cpy, vec![weight(from)], vec![dense(F16, ne)]));
+    }
+    for dtype in [Q4K, Q6K] {
+        nodes.push(Node::new(
+            Opcode::GetRows,
+            vec![weight(dense(dtype, [512, 50, 1, 1])), numbers(I32, &[49, 0, 31, 49])],
+            vec![f32s([512, 4, 1, 1])],
         ));
     }
     for (max_bias, n_tokens) in [(0.0, 1), (0.0, 6), (4.0, 1)] {

@@ -27,7 +27,7 @@ struct Case {
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for n_ranks in 1..=4 {
-        for dtype in [DType::F32, DType::F16] {
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
             for ne in [[1, 1, 1, 1], [65, 3, 1, 1], [576, 2, 1, 1], [32, 5, 2, 1]] {
                 for addend in [None, Some(ne), Some([ne[0], 1, 1, 1])] {
                     for (shared, in_place) in [(true, false), (true, true), (n_ranks == 1, false)] {

@@ -149,9 +149,10 @@ fn sessions_are_reserved_and_reopened() {
             .collect();
         assert!(open.iter().all(|session| session.hw_info().is_ok()));
     }
+    let open: Vec<_> = (0..3).map(|session| transport.open(at(session))).collect();
     let none = transport.open(at(7)).map(drop);
     assert!(none.is_err_and(|error| error.is_code(aee::ENOSESSION) && error.to_string().contains("Close a session")));
-    drop(transport);
+    drop((transport, open));
     check_clean(&driver);
 }
 

@@ -191,6 +191,10 @@ fn descriptors_that_contradict_each_other() {
         batch.ops[0] = op(Opcode::Fence, &[], &[])
     });
     check((Status::Unsupported, 0, 0x101), |batch| batch.ops[0].srcs[1] = 0xffff);
+    // Operands that the op does not know: kernels count theirs.
+    check((Status::Unsupported, 0, 0x102), |batch| batch.ops[0].srcs[2] = 0);
+    check((Status::Unsupported, 0, 0x109), |batch| batch.ops[0].srcs[9] = 0);
+    check((Status::Unsupported, 0, 0x201), |batch| batch.ops[0].dsts[1] = 0);
     // Overlaps other than exactly in place.
     check((Status::Invalid, 0, 0x100), |batch| batch.tensors[2].offset = 16);
     check((Status::Invalid, 0, 0x100), |batch| {
@@ -288,4 +292,93 @@ fn too_little_scratch_memory_is_told() {
     });
     assert_eq!((reply.check(), reply.failed_op), (Ok(Status::ScratchTooSmall), 0));
     drop(memory);
+}
+
+/// A batch of one op on operands of these shapes, each on a line of its own.
+fn lone(opcode: Opcode, params: [u32; 16], srcs: &[Shape], dsts: &[Shape]) -> impl FnOnce(&mut RawBatch) {
+    let shapes: Vec<Shape> = srcs.iter().chain(dsts).copied().collect();
+    let (n_srcs, n) = (srcs.len() as u16, shapes.len() as u16);
+    move |batch| {
+        let places = shapes.iter().zip(0..);
+        batch.tensors = places
+            .map(|(&shape, idx)| tensor(shape, 0, idx * 1024, false))
+            .collect();
+        let srcs: Vec<u16> = (0..n_srcs).collect();
+        let dsts: Vec<u16> = (n_srcs..n).collect();
+        batch.ops[0] = OpDesc {
+            params,
+            ..op(opcode, &srcs, &dsts)
+        };
+    }
+}
+
+/// Dimensions of nothing, operands one too many, elements on each other: what kernels would count wrongly.
+#[test]
+fn operands_that_no_kernel_expects() {
+    let mut bench = Bench::new();
+    let of = |dtype, ne| Shape::dense(dtype, ne).expect("small");
+    let (f32s, i32s) = (|ne| of(DType::F32, ne), |ne| of(DType::I32, ne));
+    let tiles = |dtype, ne| Shape {
+        tiled: true,
+        nb: [0; 4],
+        ..of(dtype, ne)
+    };
+    let mut check = |wanted: Status, opcode, params, srcs: &[Shape], dsts: &[Shape]| {
+        let reply = bench.spoiled(lone(opcode, params, srcs, dsts));
+        assert_eq!(
+            reply.check(),
+            Ok(wanted),
+            "{opcode:?} of {srcs:?} into {dsts:?}: {reply:?}"
+        );
+    };
+    let none = [0; 16];
+    let product = |more: &[Shape]| [&[f32s([8, 4, 1, 1]), f32s([8, 1, 1, 1])], more].concat();
+    let dsts = [f32s([4, 1, 1, 1]), f32s([1, 1, 1, 1])];
+    let one_more = product(&[f32s([64, 1, 1, 1])]);
+    check(Status::Unsupported, Opcode::MulMat, none, &one_more, &dsts);
+    check(Status::Unsupported, Opcode::MulMat, none, &one_more, &dsts[..1]);
+    // Nothing wide, with weights of no rows.
+    let empty = f32s([0, 5, 1, 1]);
+    let weight = f32s([0, 0, 1, 1]);
+    check(
+        Status::Unsupported,
+        Opcode::RmsNormMul,
+        none,
+        &[empty, weight],
+        &[empty],
+    );
+    check(Status::Unsupported, Opcode::Add, none, &[empty, weight], &[empty]);
+    let mut rope = none;
+    (rope[1], rope[5], rope[6]) = (8, 1e4f32.to_bits(), 1f32.to_bits());
+    let x = f32s([8, 1, 2, 1]);
+    for (positions, factors) in [
+        (i32s([2, 0, 1, 1]), f32s([4, 1, 1, 1])),
+        (i32s([2, 1, 1, 1]), f32s([4, 0, 1, 1])),
+    ] {
+        check(Status::Unsupported, Opcode::Rope, rope, &[x, positions, factors], &[x]);
+    }
+    // Tiles of nothing.
+    let rows = [tiles(DType::F32, [0, 3, 1, 1]), i32s([2, 1, 1, 1])];
+    check(Status::Invalid, Opcode::GetRows, none, &rows, &[f32s([0, 2, 1, 1])]);
+    let rows = [f32s([0, 3, 1, 1]), i32s([2, 1, 1, 1])];
+    check(
+        Status::Invalid,
+        Opcode::GetRows,
+        none,
+        &rows,
+        &[tiles(DType::F32, [0, 2, 1, 1])],
+    );
+    let product = [tiles(DType::F16, [40, 0, 1, 1]), f32s([40, 1, 1, 1])];
+    check(Status::Invalid, Opcode::MulMat, none, &product, &[f32s([0, 1, 1, 1])]);
+    // Far more elements than bytes.
+    let same = |ne| Shape {
+        ne,
+        nb: [4, 0, 0, 0],
+        ..f32s([1, 1, 1, 1])
+    };
+    let huge = same([1, 65535, 65535, 65535]);
+    check(Status::Unsupported, Opcode::Add, none, &[huge, huge], &[huge]);
+    let twice = same([1, 2, 1, 1]);
+    check(Status::Unsupported, Opcode::Add, none, &[twice, twice], &[twice]);
+    check(Status::Ok, Opcode::Add, none, &[twice, twice], &[f32s([1, 2, 1, 1])]);
 }

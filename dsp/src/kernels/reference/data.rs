@@ -11,7 +11,7 @@ pub(super) fn set_rows(args: &OpArgs<'_>) -> Result<(), Status> {
     let (from, targets, out) = (args.src(0)?, Targets(args.src(1)?), args.dst(0)?);
     targets.check(out.ne()[1])?;
     for row @ [i1, i2, i3] in rows(&from) {
-        let to = targets.of(row);
+        let to = targets.of(row, out.ne()[1]).ok_or(Status::IndexOutOfRange)?;
         if out.dtype().is_quantized() {
             for block in 0..from.ne()[0] / 32 {
                 let lanes = core::array::from_fn(|lane| get(&from, [32 * block + lane, i1, i2, i3]) as f32);
