@@ -4,6 +4,7 @@
 //! turns one into an exit code: 0 done, 1 the work failed, 2 bad usage or input, 130 ended by Ctrl-C.
 
 mod args;
+mod budget;
 mod commands;
 mod device;
 mod failure;

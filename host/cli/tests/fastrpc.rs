@@ -109,7 +109,9 @@ fn a_device_in_order_passes_the_doctor() {
     for (name, words) in [
         ("calls", "all 19"),
         ("cores", "0 cdsp (domain 3, v79), 1 cdsp1"),
-        ("signature", "unsigned processes are allowed"),
+        ("driver library", "libcdsprpc.so"),
+        ("signature", "unsigned process, the driver allows unsigned ones"),
+        ("session", "unsigned process, in"),
         ("session", "v79, 2 threads"),
         ("self-test", "40 products are right"),
     ] {
@@ -117,6 +119,7 @@ fn a_device_in_order_passes_the_doctor() {
         assert!(state == "ok" && found.contains(words), "{name}: {found}");
     }
     assert_eq!(check(&report, "DSP library").0, "warning");
+    assert_eq!(report["skipped"], serde_json::json!([]));
     // The small model has no sense; what it writes is compared all the same.
     let (state, found) = check(&report, "canary prompts");
     assert!(state == "ok" || found.contains("both are continued by"), "{found}");
@@ -155,7 +158,10 @@ fn each_fault_of_a_device_is_found_where_it_is() {
 fn the_doctor_speaks_to_people() {
     let output = on_device(&["doctor"]);
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.ends_with("the NPU can be used\n"), "{said}");
+    assert!(
+        said.ends_with("the NPU can be used; not checked: canary prompts\n"),
+        "{said}"
+    );
     let output = program(&["doctor", "--cdsprpc", "/no/such/library.so"])
         .output()
         .expect("it starts");
@@ -166,4 +172,53 @@ fn the_doctor_speaks_to_people() {
         "{said}"
     );
     assert!(said.contains("skipped  self-test"), "{said}");
+}
+
+/// A device that closes unsigned processes: every program opens a signed one by itself, and the variable says otherwise.
+#[test]
+fn processes_are_signed_where_the_driver_takes_no_others() {
+    let closed = "option threads=1; option signed=1; option unsigned=0";
+    let (report, ok) = doctor(closed, &[]);
+    assert!(
+        ok && check(&report, "session").1.contains(", signed process"),
+        "{report}"
+    );
+    assert!(check(&report, "signature").1.starts_with("signed process"), "{report}");
+    assert_eq!(report["skipped"], serde_json::json!(["canary prompts"]));
+    let list = |process: &str| {
+        let library = built().expect("the library was built with this test");
+        let mut command = program(&["devices"]);
+        command.env("HEXLOOM_CDSPRPC", library).env("HEXLOOM_FAKE", closed);
+        let output = command.env("HEXLOOM_PROCESS", process).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for (process, words) in [
+        ("", "fastrpc  v73"),
+        ("signed", "fastrpc  v73"),
+        ("unsigned", "fastrpc  not here: opening"),
+        ("both", "it can be `unsigned` or `signed`"),
+    ] {
+        let listed = list(process);
+        assert!(listed.contains(words), "{process}: {listed}");
+    }
+}
+
+/// Nothing is mapped by trial unless it is asked for.
+#[test]
+fn budgets_are_measured_on_request() {
+    for (args, is_measured) in [
+        (&["devices", "--json"][..], false),
+        (&["devices", "--json", "--measure"], true),
+    ] {
+        let output = on_device(args);
+        let devices: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an array");
+        for idx in [0, 2] {
+            assert_eq!(
+                devices[idx]["budget_bytes"].is_number(),
+                is_measured,
+                "{}",
+                devices[idx]
+            );
+        }
+    }
 }

@@ -25,7 +25,7 @@ fn list(request: &mut host::system_req_payload) -> Outcome {
     driver.enter("remote_system_request")?;
     // SAFETY: every bit pattern is a list request.
     let asked = unsafe { &mut request.__bindgen_anon_1.sys };
-    let is_known = request.id == host::FASTRPC_GET_DOMAINS as c_int && asked.flags == u64::from(host::FASTRPC_NSP);
+    let is_known = request.id == host::FASTRPC_GET_DOMAINS && asked.flags == u64::from(host::FASTRPC_NSP);
     if driver.setup.listing == Listing::None || !is_known {
         return Err(code(host::AEE_EUNSUPPORTED));
     }

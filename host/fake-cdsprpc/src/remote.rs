@@ -14,6 +14,8 @@ use crate::driver::{Outcome, SESSION_STRIDE, answer, code, domain_id, domain_nam
 const EINVHANDLE: u32 = 0x2c;
 /// "Not signed", as the DSP says it.
 const EUNSIGNEDMOD: u32 = DSP_CODE_OFFSET | 0x81;
+/// "Not supported", as the DSP says it.
+const EUNSUPPORTED: u32 = DSP_CODE_OFFSET | host::AEE_EUNSUPPORTED;
 /// "Not loaded", as the DSP says it.
 const EUNABLETOLOAD: u32 = DSP_CODE_OFFSET | host::AEE_EUNABLETOLOAD;
 /// Folders of libraries for the DSP.
@@ -53,6 +55,9 @@ fn open(name: &CStr) -> Outcome<u64> {
         .get(&effective)
         .is_some_and(|domain| domain.takes_unsigned);
     drop(table);
+    if takes_unsigned && !driver.setup.unsigned {
+        return Err(code(EUNSUPPORTED));
+    }
     if file != format!("libhexloom-v{}.so", driver.setup.sim.arch) || !is_in_a_folder(file) {
         return Err(code(EUNABLETOLOAD));
     }

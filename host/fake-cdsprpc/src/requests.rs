@@ -25,7 +25,8 @@ pub unsafe extern "C" fn remote_handle_control(request: u32, data: *mut c_void, 
         asked.capability = match (asked.attribute_ID, core) {
             (host::DOMAIN_SUPPORT, core) => core.is_some().into(),
             (_, None) => return Err(code(host::AEE_EINVALIDDOMAIN)),
-            (host::UNSIGNED_PD_SUPPORT | host::STATUS_NOTIFICATION_SUPPORT, _) => 1,
+            (host::UNSIGNED_PD_SUPPORT, _) => driver.setup.unsigned.into(),
+            (host::STATUS_NOTIFICATION_SUPPORT, _) => 1,
             // The upper half is no part of the number.
             (host::ARCH_VER, _) => 0x8d00 + ((arch / 10) << 4) + arch % 10,
             _ => 0,

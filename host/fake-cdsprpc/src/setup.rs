@@ -21,6 +21,8 @@ pub struct Setup {
     pub(crate) listing: Listing,
     /// The library on the DSP is signed, so that processes which take signed ones only take it too.
     pub(crate) signed: bool,
+    /// Processes may take unsigned libraries; otherwise one that asks for it does not start.
+    pub(crate) unsigned: bool,
     /// The driver knows the flags for mappings outside the window.
     pub(crate) extended_flags: bool,
     /// How the driver tells what becomes of processes.
@@ -52,6 +54,7 @@ impl Default for Setup {
             },
             listing: Listing::default(),
             signed: false,
+            unsigned: true,
             extended_flags: true,
             notices: Notices::Effective,
             takes_back: true,
@@ -73,6 +76,7 @@ impl Setup {
             ("threads", Some(n), _) => self.sim.n_threads = n,
             ("junk", Some(n), _) => self.sim.junk_scratch = n != 0,
             ("signed", Some(n), _) => self.signed = n != 0,
+            ("unsigned", Some(n), _) => self.unsigned = n != 0,
             ("extended_flags", Some(n), _) => self.extended_flags = n != 0,
             ("takes_back", Some(n), _) => self.takes_back = n != 0,
             ("map_failed", Some(n), _) => self.map_failed = n != 0,

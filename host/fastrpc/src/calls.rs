@@ -33,6 +33,9 @@ pub enum LoadError {
         /// The calls.
         calls: Vec<&'static str>,
     },
+    /// The environment asks for a kind of process that there is not.
+    #[error("{var} is {0:?}; it can be `unsigned` or `signed`", var = crate::PROCESS_VAR)]
+    Process(String),
 }
 
 /// Declares the structure of all calls, the table of what they are for, and the look-up.

@@ -99,7 +99,7 @@ fn usual(driver: &Driver) -> Vec<Domain> {
 fn listed(driver: &Driver) -> Option<Vec<Domain>> {
     let call = driver.calls.remote_system_request?;
     let mut request = host::system_req_payload {
-        id: host::FASTRPC_GET_DOMAINS as c_int,
+        id: host::FASTRPC_GET_DOMAINS,
         ..Default::default()
     };
     request.__bindgen_anon_1.sys = host::fastrpc_domains_info {

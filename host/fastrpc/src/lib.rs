@@ -5,15 +5,18 @@
 //! a DSP run on a thread of the connection's, so that one which never comes back ends in an error and not in a hang.
 //!
 //! Reading order: [`find`] (where the library is), [`calls`], `driver` (each call as a safe function), `domains` (which
-//! DSPs there are), `place` (a session's names), `connection`, `queue`, `worker`, `notices`.
+//! DSPs there are), `place` (a session's names), [`process`] (signed or unsigned), `connection`, `queue`, `worker`,
+//! `notices`.
 
 pub mod calls;
 mod connection;
 mod domains;
 mod driver;
 pub mod find;
+mod mapped;
 mod notices;
 mod place;
+pub mod process;
 mod queue;
 mod worker;
 
@@ -25,6 +28,7 @@ use hexloom::transport::{Connection, Core, SessionAt, SharedMemory, Transport, T
 
 pub use calls::LoadError;
 pub use find::LIBRARY_VAR;
+pub use process::PROCESS_VAR;
 
 use connection::FastRpcConnection;
 use domains::Domain;
@@ -38,8 +42,9 @@ pub struct FastRpcOptions {
     pub library: Option<PathBuf>,
     /// Architecture of the DSPs; `None` = as the driver says.
     pub arch: Option<u32>,
-    /// Open processes that take unsigned libraries.
-    pub unsigned: bool,
+    /// Open processes that take unsigned libraries; `None` = what [`PROCESS_VAR`] names, else unsigned ones unless the
+    /// driver says that the core takes none.
+    pub unsigned: Option<bool>,
     /// How soon the host's processor is to be ready for an answer, in microseconds; 0 = it may sleep.
     pub latency_us: u32,
     /// Longest time that a call without a deadline of its own may take.
@@ -51,7 +56,7 @@ impl Default for FastRpcOptions {
         Self {
             library: None,
             arch: None,
-            unsigned: true,
+            unsigned: None,
             latency_us: 100,
             call_timeout: Duration::from_secs(30),
         }
@@ -78,22 +83,30 @@ pub struct CoreFacts {
     pub arch: Option<u32>,
     /// Whether processes there may take unsigned libraries.
     pub takes_unsigned: Option<bool>,
+    /// Whether sessions there ask for such a process.
+    pub unsigned: bool,
 }
 
 impl FastRpcTransport {
     /// Opens the driver library. No DSP is touched yet.
     pub fn open(options: FastRpcOptions) -> Result<Self, LoadError> {
+        let unsigned = process::wanted(options.unsigned)?;
         let calls = calls::open(&find::files(options.library.as_deref()))?;
         Ok(Self {
             driver: Arc::new(Driver::new(calls)),
-            options,
+            options: FastRpcOptions { unsigned, ..options },
             places: Places::default(),
         })
     }
 
-    /// The driver library.
+    /// The driver library, by the name that it was opened by.
     pub fn library(&self) -> &Path {
         self.driver.library()
+    }
+
+    /// The file that this was, when the system tells: a bare name is looked for in folders of the system's.
+    pub fn library_file(&self) -> Option<PathBuf> {
+        mapped::file(self.driver.calls.remote_handle64_open as usize)
     }
 
     /// Calls that the driver library lacks.
@@ -107,6 +120,8 @@ impl FastRpcTransport {
             number: domain.number,
             arch: self.driver.arch(domain.id).ok(),
             takes_unsigned: self.driver.takes_unsigned(domain.id),
+            unsigned: self.driver.calls.remote_session_control.is_some()
+                && process::is_unsigned(self.options.unsigned, &self.driver, domain.id),
             name: domain.name,
             domain: domain.id,
         };

@@ -418,6 +418,7 @@ fn a_driver_that_lacks_a_call() {
             name => assert_eq!(walked, Ok(()), "{name}"),
         }
         if call.name == "remote_session_control" {
+            assert!(transport.facts().expect("cores").iter().all(|core| !core.unsigned));
             let error = walk(&transport, 1).expect_err("there is one session only");
             assert!(error.is_code(aee::EUNSUPPORTEDAPI), "{error}");
         }
@@ -539,14 +540,45 @@ fn libraries_that_the_dsp_does_not_take() {
             .expect_err("it is refused")
             .to_string()
     };
-    let text = open(Some(73), true);
+    let text = open(Some(73), Some(true));
     assert!(
         text.contains("libhexloom-v73.so") && text.contains("DSP_LIBRARY_PATH"),
         "{text}"
     );
-    let text = open(None, false);
+    let text = open(None, Some(false));
     assert!(
         text.contains("libhexloom-v75.so") && text.contains("xtask sign"),
         "{text}"
     );
+}
+
+/// Which kind of process is opened: as asked for, else unsigned, else what the driver takes.
+#[test]
+fn processes_are_of_the_kind_that_the_driver_takes() {
+    for (signed, takes_unsigned, asked, is_unsigned, opens) in [
+        (0, 1, None, true, true),
+        (1, 1, None, true, true),
+        (1, 0, None, false, true),
+        (0, 0, None, false, false),
+        (1, 1, Some(false), false, true),
+        (0, 1, Some(false), false, false),
+        (1, 0, Some(true), true, false),
+    ] {
+        let statements = format!("option threads=1; option signed={signed}; option unsigned={takes_unsigned}");
+        let driver = Loaded::new(&statements, &[]).expect("a driver");
+        let options = FastRpcOptions {
+            library: Some(driver.path()),
+            unsigned: asked,
+            ..FastRpcOptions::default()
+        };
+        let transport = FastRpcTransport::open(options).expect("the library opens");
+        let facts = transport.facts().expect("there are cores");
+        assert!(
+            facts
+                .iter()
+                .all(|core| core.unsigned == is_unsigned && core.takes_unsigned == Some(takes_unsigned == 1))
+        );
+        let opened = walk(&transport, 0);
+        assert_eq!(opened.is_ok(), opens, "{statements}, {asked:?}: {opened:?}");
+    }
 }

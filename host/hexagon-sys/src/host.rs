@@ -26,11 +26,13 @@ pub const AEE_ECONNRESET: u32 = 104;
 pub const AEE_EWOULDBLOCK: u32 = 516;
 pub const MAX_DOMAIN_NAMELEN: u32 = 30;
 pub const FASTRPC_NSP: u32 = 1;
-pub const FASTRPC_GET_DOMAINS: u32 = 0;
 pub const DSPQUEUE_TIMEOUT_NONE: u32 = 4294967295;
 pub const CDSP_DOMAIN_ID: u32 = 3;
 pub const CDSP1_DOMAIN_ID: u32 = 4;
 pub const RPCMEM_DEFAULT_FLAGS: u32 = 1;
+pub const FASTRPC_GET_DOMAINS: system_req_id = 0;
+/// Requests of `remote_system_request`.
+pub type system_req_id = ::core::ffi::c_uint;
 /** What is asked for, and how much there was. Records of the answer lie at `domains`; how each is laid out depends on the
  version, see host/fastrpc/src/domains.rs.*/
 #[repr(C)]
@@ -57,7 +59,7 @@ impl Default for fastrpc_domains_info {
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct system_req_payload {
-    pub id: ::core::ffi::c_int,
+    pub id: system_req_id,
     pub __bindgen_anon_1: system_req_payload__bindgen_ty_1,
 }
 #[repr(C)]

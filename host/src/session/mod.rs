@@ -33,7 +33,7 @@ use crate::transport::{HwInfo, Transport};
 pub use event::Event;
 use link::Link;
 pub(crate) use links::Links;
-pub use measure::measure_window;
+pub use measure::{MeasureEnd, Measured, measure_window};
 pub use options::{MatrixUnit, SessionOptions};
 pub(crate) use pinned::{FenceRun, Slot};
 pub(crate) use queue::{Ticket, record};

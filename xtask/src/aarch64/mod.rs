@@ -53,7 +53,7 @@ pub(crate) fn step(context: &Context) -> Result<Outcome> {
     };
     let program = package.folder.join("bin/hexloom");
     let mut outcome = part("logits", || logits::compare(context, &machine, &program))?;
-    outcome.add(part("calls of the driver", || calls::run(context, &machine))?);
+    outcome.add(part("tests of the transport", || calls::run(context, &machine))?);
     part("a phone's way", || phone::walk(context, &machine, &package.folder))?;
     outcome.add(Outcome::pass());
     Ok(outcome)

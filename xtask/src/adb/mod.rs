@@ -97,7 +97,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let program = std::env::var_os("ADB").filter(|name| !name.is_empty());
     let program = program.map_or_else(|| PathBuf::from("adb"), PathBuf::from);
     let deadline = Instant::now() + LIMIT;
-    let phone = Phone::reach(program, args.place.serial.clone(), &args.place.folder, deadline)?;
+    let mut phone = Phone::reach(program, args.place.serial.clone(), &args.place.folder, deadline)?;
+    if let Some(kind) = std::env::var_os(phone::PROCESS_VAR).filter(|kind| !kind.is_empty()) {
+        phone = phone.with_process(&kind.to_string_lossy())?;
+    }
     let kept = workspace.cache.join("adb");
     match &args.word {
         Word::Push { package, model } => push::run(&phone, package, model.as_deref()),

@@ -15,8 +15,13 @@ pub(crate) struct Phone {
     serial: Option<String>,
     /// The package's folder on it, without quotes or spaces.
     folder: String,
+    /// What is put before programs of the package.
+    settings: String,
     deadline: Instant,
 }
+
+/// The variable of hexloom's programs that names the kind of process on the DSP; one that is set here holds there.
+pub(super) const PROCESS_VAR: &str = "HEXLOOM_PROCESS";
 
 /// What a script on the phone did.
 #[derive(Debug, PartialEq)]
@@ -37,6 +42,7 @@ impl Phone {
             adb,
             serial,
             folder: folder.to_owned(),
+            settings: String::new(),
             deadline,
         };
         let mut lines = Vec::new();
@@ -55,6 +61,20 @@ impl Phone {
             return Ok(phone);
         }
         bail!("the phone does not answer: adb says {said:?}; {}", remedy(&said))
+    }
+
+    /// Lets programs open processes of a kind on the DSP: `unsigned` or `signed`.
+    pub(crate) fn with_process(mut self, kind: &str) -> Result<Self> {
+        if !["unsigned", "signed"].contains(&kind) {
+            bail!("{PROCESS_VAR} is {kind:?}; it can be `unsigned` or `signed`");
+        }
+        self.settings = format!("env {PROCESS_VAR}={kind} ");
+        Ok(self)
+    }
+
+    /// A program of the package with its arguments, as words for a script.
+    pub(crate) fn program(&self, words: &str) -> String {
+        format!("{}bin/hexloom-env.sh {words}", self.settings)
     }
 
     pub(crate) fn folder(&self) -> &str {
@@ -112,7 +132,7 @@ impl Phone {
 
     /// Becomes a shell on the phone.
     pub(crate) fn shell_session(&self) -> Result<ExitCode> {
-        let script = format!("cd {} && exec bin/hexloom-env.sh sh", self.folder);
+        let script = format!("cd {} && exec {}", self.folder, self.program("sh"));
         Err(self.adb().args(["shell", "-t", &script]).exec()).context("cannot start adb")
     }
 

@@ -66,7 +66,7 @@ pub(super) fn bench(phone: &Phone, run: &Run, kept: &Path) -> Result<ExitCode> {
 /// time, and is shown. A program that fails after its JSON has said there what is wrong.
 fn json_of(phone: &Phone, program: &str) -> Result<Value> {
     println!("on the phone: {program}");
-    let ran = phone.run_lines(&format!("bin/hexloom-env.sh {program} >{RESULT}"), |line| {
+    let ran = phone.run_lines(&format!("{} >{RESULT}", phone.program(program)), |line| {
         println!("  {line}");
     })?;
     let text = phone.run(&format!("cat {RESULT}; rm -f {RESULT}"))?.lines.join("\n");

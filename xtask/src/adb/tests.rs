@@ -80,6 +80,7 @@ const SCRIPT: &str = r#"#!/bin/sh
 echo "a line for people" >&2
 case "$*" in *broken*) exit 1 ;; esac
 echo "{\"args\": \"$*\", \"libraries\": \"$LD_LIBRARY_PATH\", \"dsp\": \"$ADSP_LIBRARY_PATH|$DSP_LIBRARY_PATH\","
+echo " \"process\": \"$HEXLOOM_PROCESS\","
 echo " \"runners\": [{\"name\": \"fastrpc\", \"ran\": 3, \"unsupported\": 1, \"gaps\": 0}],"
 case "$*" in *wrong*) echo ' "failures": ["add"]}'; exit 1 ;; esac
 echo ' "failures": []}'
@@ -183,7 +184,10 @@ fn programs_run_with_the_packages_paths_and_their_results_are_kept() {
     assert_ne!(code, ExitCode::SUCCESS);
     let error = results::test(&phone, &run, &families(&["broken"]), &workspace, &kept).unwrap_err();
     assert!(error.to_string().contains("no JSON"), "{error}");
+    assert_eq!(found["cases"]["process"], "");
+    let phone = phone.with_process("signed").unwrap();
     results::bench(&phone, &run, &kept).unwrap();
+    assert_eq!(bench.kept("bench.json")["process"], "signed");
     assert!(
         bench.kept("bench.json")["args"]
             .as_str()
@@ -229,4 +233,13 @@ fn logs_are_switched_on_and_fetched() {
             .contains("hexloom-frame 73 d0003000"),
         "{found}"
     );
+}
+
+#[test]
+fn a_kind_of_process_that_there_is_not_is_refused() {
+    let bench = Bench::new("process");
+    let Err(error) = bench.phone().with_process("signed; reboot") else {
+        panic!("a third kind")
+    };
+    assert!(error.to_string().contains("HEXLOOM_PROCESS"), "{error}");
 }

@@ -33,12 +33,49 @@ impl Parts {
         items(&self.declarations).filter_map(name).map(str::to_owned).collect()
     }
 
-    /// Leaves what has one of these names, and layouts of those.
+    /// Leaves what has one of these names with all that it refers to, and layouts of those.
     pub(super) fn keep(&mut self, names: &BTreeSet<String>) {
-        let declared = |item: &&str| name(item).is_none_or(|name| names.contains(name));
+        let names = self.closed(names);
+        self.retain(|name| names.contains(name));
+    }
+
+    /// Adds what `other` declares and this does not, and gives the names. What `other` refers to must be in one of the two.
+    pub(super) fn fill(&mut self, other: &Self) -> BTreeSet<String> {
+        let missing: BTreeSet<String> = other.names().difference(&self.names()).cloned().collect();
+        let mut added = Self {
+            declarations: other.declarations.clone(),
+            layouts: other.layouts.clone(),
+        };
+        added.retain(|name| missing.contains(name));
+        self.declarations += &added.declarations;
+        self.layouts += &added.layouts;
+        missing
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        let declared = |item: &&str| name(item).is_some_and(&is_kept);
         self.declarations = items(&self.declarations).filter(declared).collect();
-        let laid_out = |item: &&str| laid_out(item).is_some_and(|name| names.contains(name));
+        let laid_out = |item: &&str| laid_out(item).is_some_and(&is_kept);
         self.layouts = items(&self.layouts).filter(laid_out).collect();
+    }
+
+    /// The names that are declared here, with those that their declarations refer to, and so on.
+    fn closed(&self, names: &BTreeSet<String>) -> BTreeSet<String> {
+        let mut refers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for item in items(&self.declarations) {
+            if let Some(name) = name(item) {
+                refers.entry(name).or_default().extend(words(item));
+            }
+        }
+        let mut closed = BTreeSet::new();
+        let mut next: Vec<&str> = names.iter().map(String::as_str).collect();
+        while let Some(name) = next.pop() {
+            if let Some(words) = refers.get(name).filter(|_| !closed.contains(name)) {
+                closed.insert(name.to_owned());
+                next.extend(words);
+            }
+        }
+        closed
     }
 
     /// What differs from `other` in meaning: values, layouts, types of calls. Comments and argument names do not.
@@ -56,6 +93,7 @@ impl Parts {
     }
 
     fn meanings(&self) -> BTreeMap<String, String> {
+        let aliases: BTreeMap<&str, &str> = items(&self.declarations).filter_map(alias).collect();
         let mut meanings = BTreeMap::new();
         for item in items(&self.declarations) {
             let code: Vec<&str> = item
@@ -63,7 +101,8 @@ impl Parts {
                 .filter(|line| !line.trim_start().starts_with("//"))
                 .collect();
             let code = code.join(" ");
-            if let (Some(name), Some(value)) = (name(item), constant(&code).or_else(|| call_shape(&code))) {
+            let shape = || call_shape(&code).map(|shape| plain(&shape, &aliases));
+            if let (Some(name), Some(value)) = (name(item), constant(&code).or_else(shape)) {
                 meanings.insert(name.to_owned(), value);
             }
         }
@@ -122,14 +161,31 @@ fn call_type(item: &str) -> Option<String> {
     Some(text)
 }
 
+/// The words of an item's code.
+fn words(item: &str) -> impl Iterator<Item = &str> {
+    let is_code = |line: &&str| {
+        !["//", "/*", "*"]
+            .iter()
+            .any(|start| line.trim_start().starts_with(start))
+    };
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    item.lines()
+        .filter(is_code)
+        .flat_map(move |line| line.split(move |c| !is_word(c)))
+}
+
+/// What an item declares or implements.
 fn name(item: &str) -> Option<&str> {
-    let line = item
-        .lines()
-        .find(|line| line.starts_with("pub ") || line.starts_with("impl "))?;
-    if let Some(rest) = line.strip_prefix("impl Default for ") {
-        return rest.split(' ').next();
+    let is_head = |line: &&str| ["pub ", "impl ", "impl<"].iter().any(|start| line.starts_with(start));
+    let line = item.lines().find(is_head)?;
+    if let Some((_, new)) = line.strip_prefix("pub use ").and_then(|rest| rest.split_once(" as ")) {
+        return Some(new.trim_end_matches(';'));
     }
-    let mut words = line.split([' ', ':', '<', '(', ';']).skip(1);
+    let line = match line.split_once(" for ") {
+        Some((_, of)) if line.starts_with("impl") => of,
+        _ => line.split_once(' ')?.1,
+    };
+    let mut words = line.split([' ', ':', '<', '(', ';']);
     words.find(|word| !["const", "type", "struct", "union"].contains(word))
 }
 
@@ -147,6 +203,41 @@ fn call_shape(code: &str) -> Option<String> {
         .map(|argument| argument.rsplit(": ").next().unwrap_or(argument).trim());
     let words: Vec<&str> = arguments.filter(|argument| !argument.is_empty()).collect();
     Some(words.join(", ").replace(" ;", ";"))
+}
+
+/// `pub type NAME = OTHER;` where the other is a name, too.
+fn alias(item: &str) -> Option<(&str, &str)> {
+    let line = item.lines().find_map(|line| line.strip_prefix("pub type "))?;
+    let (name, of) = line.strip_suffix(';')?.split_once(" = ")?;
+    let of = of.strip_prefix("::core::ffi::").unwrap_or(of);
+    of.chars()
+        .all(|c| c.is_alphanumeric() || c == '_')
+        .then_some((name, of))
+}
+
+/// A call's shape with other names of plain types taken away: headers differ in which they use.
+fn plain(shape: &str, aliases: &BTreeMap<&str, &str>) -> String {
+    let shape = shape.replace("::core::ffi::", "");
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut plain = String::new();
+    let mut rest = shape.as_str();
+    while !rest.is_empty() {
+        let len = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let (mut word, behind) = rest.split_at(len);
+        // As many steps as there are names: aliases that go round end.
+        for _ in 0..aliases.len() {
+            word = aliases.get(word).copied().unwrap_or(word);
+        }
+        plain += match word {
+            "c_int" => "i32",
+            "c_uint" => "u32",
+            _ => word,
+        };
+        let gap = behind.find(is_word).unwrap_or(behind.len());
+        plain += &behind[..gap];
+        rest = &behind[gap..];
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -185,6 +276,27 @@ mod tests {
         assert_eq!(kept, Parts::default());
     }
 
+    /// Headers of others have types behind the ones that are asked for, other names for some, and lack some.
+    #[test]
+    fn what_is_kept_is_whole_with_what_it_refers_to() {
+        let theirs = "pub const NSP: kind = 1;\npub type kind = ::core::ffi::c_uint;\n#[repr(C)]\npub struct domain {\n    \
+                      pub kind: kind_t,\n}\npub use self::kind as kind_t;\npub use self::other as other_t;\n\
+                      /// The list.\n#[repr(C)]\npub struct info {\n    /// Not unrelated.\n    pub domains: *mut domain,\n}\n\
+                      impl Default for info {\n    fn default() -> Self {}\n}\npub struct unrelated {\n    pub a: u32,\n}\n\
+                      impl<T> unrelated<T> {\n    pub fn a() {}\n}\n\
+                      const _: () = {\n    [\"Size of domain\"][1];\n};\nconst _: () = {\n    [\"Size of unrelated\"][1];\n};\n";
+        let ours = "pub const FASTRPC_NSP: u32 = 1;\n#[repr(C)]\npub struct info {\n    pub domains: *mut u8,\n}\n";
+        let (mut theirs, ours) = (parts(theirs), parts(ours));
+        theirs.keep(&ours.names());
+        let names: Vec<String> = theirs.names().into_iter().collect();
+        assert_eq!(names, ["domain", "info", "kind", "kind_t"]);
+        assert!(theirs.layouts.contains("domain") && !theirs.layouts.contains("unrelated"));
+        assert!(theirs.declarations.contains("impl Default for info"));
+        assert_eq!(theirs.fill(&ours), BTreeSet::from(["FASTRPC_NSP".to_owned()]));
+        assert!(theirs.declarations.contains("pub domains: *mut domain") && !theirs.declarations.contains("*mut u8"));
+        assert!(theirs.declarations.ends_with("pub const FASTRPC_NSP: u32 = 1;\n"));
+    }
+
     #[test]
     fn what_differs_in_meaning_is_found() {
         let ours = parts(GENERATED);
@@ -201,5 +313,8 @@ mod tests {
             let faults = ours.faults(&parts(&GENERATED.replace(from, to)));
             assert!(faults.len() == 1 && faults[0].contains(wanted), "{faults:?}");
         }
+        // Another name of the same type is no difference.
+        let named = GENERATED.replace("first: u32", "first: uint32") + "pub type uint32 = ::core::ffi::c_uint;\n";
+        assert_eq!(ours.faults(&parts(&named)), Vec::<String>::new());
     }
 }

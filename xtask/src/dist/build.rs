@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use super::target::{Target, Tools};
@@ -64,16 +64,27 @@ pub(crate) fn build(workspace: &Workspace, target: Target, deadline: Instant) ->
     Ok(Built { products, driver })
 }
 
-/// Builds the test program `name` of one of the packages.
-pub(crate) fn test(workspace: &Workspace, target: Target, name: &str, deadline: Instant) -> Result<PathBuf> {
-    let mut program = None;
-    let what = ["test", "--no-run", "--test", name];
+/// Builds test programs of the packages, each named by the folder of its package and its own name, by one call of cargo.
+pub(crate) fn tests<const N: usize>(
+    workspace: &Workspace,
+    target: Target,
+    wanted: [(&str, &str); N],
+    deadline: Instant,
+) -> Result<[PathBuf; N]> {
+    let mut what = vec!["test", "--no-run"];
+    what.extend(wanted.iter().flat_map(|(_, name)| ["--test", name]));
+    let mut programs = vec![None; N];
     run(workspace, target, &what, deadline, |message| {
-        if message["target"]["name"] == name {
-            program = message["executable"].as_str().map(PathBuf::from).or(program.take());
+        for ((folder, name), program) in wanted.iter().zip(&mut programs) {
+            *program = test(message, &workspace.root.join(folder), name).or(program.take());
         }
     })?;
-    program.with_context(|| format!("cargo built no test {name}"))
+    let missing = wanted.iter().zip(&programs).find(|(_, program)| program.is_none());
+    if let Some(((folder, name), _)) = missing {
+        bail!("cargo built no test {name} of {folder}");
+    }
+    let programs: Vec<PathBuf> = programs.into_iter().flatten().collect();
+    programs.try_into().map_err(|_| anyhow!("cargo built too few tests"))
 }
 
 /// Runs cargo, whose words are `what`, and hands over its messages. Its progress, and what it waits for, goes to standard
@@ -167,6 +178,13 @@ fn product(message: &Value) -> Option<Product> {
     Some(Product { built, place })
 }
 
+/// The program that a message says was built of the test `name` of the package in `folder`. Packages have tests of one name.
+fn test(message: &Value, folder: &Path, name: &str) -> Option<PathBuf> {
+    let manifest = message["manifest_path"].as_str()?;
+    let is_it = message["target"]["name"] == name && Path::new(manifest) == folder.join("Cargo.toml");
+    message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
+}
+
 /// The shared library that a message says was built of the target `name`.
 fn library(message: &Value, name: &str) -> Option<PathBuf> {
     if message["reason"] != "compiler-artifact" || message["target"]["name"] != name {
@@ -201,5 +219,21 @@ mod tests {
         );
         assert_eq!(artifact("serde", &["/t/libserde.rlib"], None), None);
         assert_eq!(product(&serde_json::json!({"reason": "build-finished"})), None);
+    }
+
+    #[test]
+    fn tests_of_one_name_are_told_apart_by_their_package() {
+        let built = |folder: &str, executable: Option<&str>| {
+            let message = serde_json::json!({
+                "reason": "compiler-artifact",
+                "manifest_path": format!("/w/{folder}/Cargo.toml"),
+                "target": {"name": "fastrpc"},
+                "executable": executable,
+            });
+            test(&message, Path::new("/w/host/conformance"), "fastrpc")
+        };
+        assert_eq!(built("host/conformance", Some("/t/a")), Some("/t/a".into()));
+        assert_eq!(built("host/cli", Some("/t/b")), None);
+        assert_eq!(built("host/conformance", None), None);
     }
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: a package for one kind of machine, as a folder and as one file.
 //!
 //! Programs and the plug-in are built for the target ([`build`]), device libraries of every architecture are taken from
-//! `cargo xtask firmware`, and the manifest names all of it ([`package`]). A package without a library for some
-//! architecture is not made.
+//! `cargo xtask firmware` or, with `--libraries`, from elsewhere; all are held against the rules of a build ([`Rules`]). The
+//! manifest names all of it ([`package`]). A package without a library for some architecture is not made.
 
 pub(crate) mod archive;
 pub(crate) mod build;
@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::firmware;
-use crate::firmware::elf::Image;
+use crate::firmware::{self, Rules};
 use crate::steps::DEADLINE_S;
 use crate::workspace::Workspace;
 use build::{Built, Product};
@@ -91,11 +90,10 @@ pub(crate) fn make(
     });
     let Built { products, driver } = built?;
     let libraries = libraries?;
-    let names = firmware::libraries(workspace)?.into_iter().map(|library| library.image);
-    let names: Vec<String> = names.collect();
+    let rules = Rules::read(workspace)?;
     let version = env!("CARGO_PKG_VERSION");
     let folder = out.join(format!("hexloom-{version}-{}", target.name()));
-    lay_out(workspace, target, &products, (&libraries, &names), &folder)?;
+    lay_out(workspace, target, &products, (&libraries, &rules), &folder)?;
     let package = Package::seal(&folder, target, version, abi_version(workspace)?)?;
     Ok((package, driver))
 }
@@ -104,7 +102,7 @@ fn lay_out(
     workspace: &Workspace,
     target: Target,
     products: &[Product],
-    (libraries, names): (&Path, &[String]),
+    (libraries, rules): (&Path, &Rules),
     folder: &Path,
 ) -> Result<()> {
     if folder.exists() {
@@ -115,21 +113,27 @@ fn lay_out(
         check_machine(&bytes, target.machine()).with_context(|| product.built.display().to_string())?;
         put(&bytes, &folder.join(product.place), product.place.starts_with("bin/"))?;
     }
-    for name in names {
-        let from = libraries.join(name);
-        let bytes = fs::read(&from).with_context(|| {
-            format!(
-                "the package needs {name}, and {} cannot be read; `cargo xtask firmware` makes it",
-                from.display()
-            )
-        })?;
-        Image::parse(&bytes).with_context(|| from.display().to_string())?;
-        put(&bytes, &folder.join(DEVICE_FOLDER).join(name), false)?;
-    }
+    put_libraries(libraries, rules, &folder.join(DEVICE_FOLDER))?;
     for (from, place, executable) in SOURCES {
         let from = workspace.root.join(from);
         let bytes = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
         put(&bytes, &folder.join(place), executable)?;
+    }
+    Ok(())
+}
+
+/// Takes every device library from a folder, if each is what it is called.
+fn put_libraries(from: &Path, rules: &Rules, to: &Path) -> Result<()> {
+    for name in rules.names() {
+        let path = from.join(name);
+        let bytes = fs::read(&path).with_context(|| {
+            format!(
+                "the package needs {name}, and {} cannot be read; `cargo xtask firmware` makes it",
+                path.display()
+            )
+        })?;
+        rules.check(&bytes, name).with_context(|| path.display().to_string())?;
+        put(&bytes, &to.join(name), false)?;
     }
     Ok(())
 }
@@ -165,6 +169,40 @@ fn abi_version(workspace: &Workspace) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::firmware::elf::{SIGNER_HASHES, sample};
+    use crate::firmware::{loader, tests};
+
+    /// A file in a folder of libraries that is another library, or none, is not packed.
+    #[test]
+    fn libraries_of_others_are_held_against_the_rules() {
+        let folder = std::env::temp_dir().join(format!("hexloom-libraries-{}", std::process::id()));
+        let to = folder.join("dsp");
+        fs::create_dir_all(&folder).unwrap();
+        let rules = tests::rules();
+        let take = |file: Option<&[u8]>| {
+            if let Some(file) = file {
+                fs::write(folder.join("lib.so"), file).unwrap();
+            }
+            put_libraries(&folder, &rules, &to).map_err(|error| format!("{error:#}"))
+        };
+        assert!(take(None).unwrap_err().contains("the package needs lib.so"));
+        let mut file = sample::library();
+        assert!(take(Some(&file)).unwrap_err().contains("no SYMBOLIC"));
+        loader::stamp(&mut file).unwrap();
+        let mut other = file.clone();
+        loader::stamp_arch(&mut other, "v75").unwrap();
+        let error = take(Some(&other)).unwrap_err();
+        assert!(
+            error.contains("lib.so") && error.contains("not those of v73"),
+            "{error}"
+        );
+        assert!(!to.exists());
+        take(Some(&file)).unwrap();
+        sample::put(&mut file, sample::SEGMENTS + 64 + 24, SIGNER_HASHES);
+        take(Some(&file)).unwrap();
+        assert_eq!(fs::read(to.join("lib.so")).unwrap(), file);
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn the_wire_has_a_version() {

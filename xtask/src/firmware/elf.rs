@@ -108,22 +108,28 @@ impl<'a> Image<'a> {
     /// A string of the dynamic section, by its offset in the table of strings.
     pub(crate) fn dynamic_string(&self, tags: &[(u32, u32)], offset: u32) -> Option<String> {
         let start = tags.iter().find(|&&(tag, _)| tag == elf::DT_STRTAB)?.1;
-        let text = self.file.data().get(start.checked_add(offset)? as usize..)?;
+        let text = self.file.data().get(self.offset_of(start.checked_add(offset)?)?..)?;
         let end = text.iter().position(|&byte| byte == 0)?;
         String::from_utf8(text[..end].to_vec()).ok()
     }
 
     /// The relocations of a table of `bytes` at `address`: where each is, and its type. `None` when the table leaves the
-    /// file. Tables in memory lie at their offset in the file, since the first segment starts at 0.
+    /// file.
     pub(crate) fn relocations(&self, address: u32, bytes: u32) -> Option<Vec<(u32, u8)>> {
-        let table = self
-            .file
-            .data()
-            .get(address as usize..address.checked_add(bytes)? as usize)?;
+        let start = self.offset_of(address)?;
+        let table = self.file.data().get(start..start.checked_add(bytes as usize)?)?;
         let word = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
         let (entries, _) = table.as_chunks::<RELOCATION_BYTES>();
         let read = |entry: &[u8; RELOCATION_BYTES]| Some((word(&entry[..4])?, word(&entry[4..8])? as u8));
         entries.iter().map(read).collect()
+    }
+
+    /// Where an address lies in the file: signers move segments.
+    fn offset_of(&self, address: u32) -> Option<usize> {
+        let segments = self.segments();
+        let mut loaded = segments.iter().filter(|segment| segment.kind == elf::PT_LOAD);
+        let segment = loaded.find(|segment| segment.holds(address))?;
+        Some(segment.offset.checked_add(address - segment.address)? as usize)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::sdk::Sdk;
 use crate::workspace::Workspace;
 
 /// Scripts and lists that images are linked by.
-const LINK_FILES: &str = "toolchains/link";
+pub(super) const LINK_FILES: &str = "toolchains/link";
 /// The link script that gathers the table of log texts; it comes with `defmt`.
 const LOG_TABLE: &str = "defmt.x";
 /// The feature that leaves the dispatcher to the SDK's IDL compiler.
@@ -242,7 +242,8 @@ fn publish(file: &[u8], name: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn size_line(file: &[u8], facts: &ImageFacts, folder: &Path) -> Result<String> {
+/// Bytes of an image once it is loaded; an error when it has more than it may.
+pub(super) fn check_size(file: &[u8], facts: &ImageFacts) -> Result<u64> {
     let bytes = Image::parse(file).with_context(|| facts.image.clone())?.loaded_bytes();
     if bytes > facts.max_bytes {
         bail!(
@@ -251,6 +252,11 @@ fn size_line(file: &[u8], facts: &ImageFacts, folder: &Path) -> Result<String> {
             facts.max_bytes
         );
     }
+    Ok(bytes)
+}
+
+fn size_line(file: &[u8], facts: &ImageFacts, folder: &Path) -> Result<String> {
+    let bytes = check_size(file, facts)?;
     Ok(format!(
         "{}: {:.1} KiB of code and data, at most {} KiB",
         folder.join(&facts.image).display(),

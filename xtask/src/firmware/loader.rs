@@ -60,7 +60,8 @@ const RELOCATIONS: [u8; 4] = [6, 33, 34, 35];
 /// The type of those that bind calls.
 const JUMP_SLOT: u8 = 34;
 
-/// What is wrong with the file as a library of that name for that architecture (`v73`), one sentence each.
+/// What is wrong with the file as a library of that name for that architecture (`v73`), one sentence each. A signed file may
+/// have what signing adds: headers of other types, and code that lies further behind.
 pub(crate) fn faults(image: &Image<'_>, arch: &str, soname: &str) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     if !image.is_shared() {
@@ -130,9 +131,11 @@ fn segment_faults(image: &Image<'_>, loaded: &[Segment]) -> Vec<String> {
             "its loaded segments have the access bits {access:?}; two are expected, [5, 6]: R E, then RW"
         ));
     }
+    // A signature lies between the headers and the code.
+    let may_lie_behind = image.is_signed();
     if loaded
         .first()
-        .is_some_and(|first| first.offset != 0 || first.address != 0)
+        .is_some_and(|first| first.address != 0 || first.offset != 0 && !may_lie_behind)
     {
         faults.push("its first loaded segment does not begin with the file, at address 0".to_owned());
     }

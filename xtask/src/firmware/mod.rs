@@ -15,12 +15,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::sdk::Sdk;
 use crate::steps::{Context, DEADLINE_S, Outcome};
 use crate::workspace::Workspace;
 use image::ImageFacts;
+use library::Lists;
 pub(crate) use tools::{Libclang, Tools, compiler};
 
 /// The environment variable that names the emulator image to tests and to the `emu` transport.
@@ -130,11 +131,41 @@ pub(crate) fn make_libraries(workspace: &Workspace, deadline: Instant) -> Result
     Ok(folder(workspace))
 }
 
+/// What every device library is held against, whoever made it.
+pub(crate) struct Rules {
+    lists: Lists,
+    /// The facts of each library.
+    all: Vec<ImageFacts>,
+}
+
+impl Rules {
+    pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
+        let mut all = ImageFacts::all(&workspace.root.join("toolchains"))?;
+        all.retain(ImageFacts::is_library);
+        Ok(Self {
+            lists: Lists::read(&workspace.root.join(image::LINK_FILES))?,
+            all,
+        })
+    }
+
+    /// Names of the libraries' files.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|facts| facts.image.as_str())
+    }
+
+    /// Holds a file against what a build of the library of that name is held against: the lists, the loader's rules, the
+    /// architecture, the size.
+    pub(crate) fn check(&self, file: &[u8], name: &str) -> Result<()> {
+        let facts = self.all.iter().find(|facts| facts.image == name);
+        let facts = facts.with_context(|| format!("no library is called {name}"))?;
+        self.lists.check(file, facts)?;
+        image::check_size(file, facts).map(drop)
+    }
+}
+
 /// A device library that was built.
 pub(crate) struct Library {
     pub(crate) arch: String,
-    /// Its file's name.
-    pub(crate) image: String,
     pub(crate) cpu: String,
     pub(crate) features: Vec<String>,
     /// The copy for disassembly.
@@ -146,7 +177,6 @@ pub(crate) fn libraries(workspace: &Workspace) -> Result<Vec<Library>> {
     let all = ImageFacts::all(&workspace.root.join("toolchains"))?;
     let libraries = all.into_iter().filter(ImageFacts::is_library).map(|facts| Library {
         arch: facts.arch().to_owned(),
-        image: facts.image.clone(),
         with_symbols: folder(workspace).join(facts.with_symbols()),
         cpu: facts.cpu,
         features: facts.features,
@@ -162,4 +192,47 @@ pub(crate) fn emulator_image(workspace: &Workspace) -> Option<PathBuf> {
 
 fn folder(workspace: &Workspace) -> PathBuf {
     workspace.cache.join("firmware")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Rules for a library called `lib.so` for v73, which needs and gives no names.
+    pub(crate) fn rules() -> Rules {
+        let text = "target = \"t\"\ncpu = \"hexagonv73\"\nfeatures = []\nimage = \"lib.so\"\nmax_bytes = 4096\n\
+                    build.library = \"l\"\n";
+        Rules {
+            lists: Lists {
+                exports: BTreeSet::new(),
+                undefined: Default::default(),
+                provided: BTreeSet::new(),
+                script: PathBuf::new(),
+            },
+            all: vec![toml::from_str(text).unwrap()],
+        }
+    }
+
+    #[test]
+    fn a_library_is_held_against_the_rules_of_its_name() {
+        let rules = rules();
+        let mut file = elf::sample::library();
+        let text = |file: &[u8], name: &str| format!("{:#}", rules.check(file, name).unwrap_err());
+        assert!(text(&file, "lib.so").contains("0x70000001"));
+        loader::stamp(&mut file).unwrap();
+        rules.check(&file, "lib.so").unwrap();
+        assert!(text(&file, "other.so").contains("no library is called other.so"));
+        loader::stamp_arch(&mut file, "v75").unwrap();
+        assert!(text(&file, "lib.so").contains("flags are 0x75, not those of v73"));
+    }
+
+    #[test]
+    fn every_library_of_the_repository_has_rules() {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+        let workspace = Workspace {
+            cache: root.join("no"),
+            root,
+        };
+        assert_eq!(Rules::read(&workspace).unwrap().names().count(), 6);
+    }
 }

@@ -22,9 +22,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// What unsigned libraries may do.
 const UNSIGNED: &str = "\
-Without any signature: the libraries load into an unsigned process on the compute DSP, which is what hexloom asks for. It \
-has HVX, the matrix unit, VTCM and packet queues. A signature is needed only for a signed process: on another DSP, on a \
-device whose maker has closed unsigned processes, or for more rights. `hexloom doctor` on the device tells which it is.";
+Without any signature: the libraries load into an unsigned process on the compute DSP, which is what hexloom asks for \
+where the driver allows it. It has HVX, the matrix unit, VTCM and packet queues. A signature is needed only for a signed \
+process: on another DSP, on a device whose maker has closed unsigned processes, or for more rights. `hexloom doctor` on the \
+device tells which it is, and HEXLOOM_PROCESS=signed asks for a signed process.";
 
 /// What to sign, and how.
 #[derive(clap::Args)]

@@ -25,6 +25,7 @@ use crate::FastRpcOptions;
 use crate::driver::Driver;
 use crate::notices::Watch;
 use crate::place::{Place, Reservation, library_file};
+use crate::process;
 use crate::queue::Queue;
 use crate::worker::Worker;
 use end::End;
@@ -53,15 +54,16 @@ impl FastRpcConnection {
         arch: u32,
         options: &FastRpcOptions,
     ) -> Result<Self, TransportError> {
-        match driver.set_unsigned(place.effective, options.unsigned) {
-            Ok(false) if options.unsigned => {
+        let unsigned = process::is_unsigned(options.unsigned, &driver, place.domain.id);
+        match driver.set_unsigned(place.effective, unsigned) {
+            Ok(false) if unsigned => {
                 log::warn!(
                     "{}: no unsigned processes; the library must be signed",
                     driver.library().display()
                 );
             }
             // Signed ones are what a driver has that knows nothing else.
-            Err(error) if options.unsigned => return Err(error),
+            Err(error) if unsigned => return Err(error),
             _ => {}
         }
         let effective = place.effective;

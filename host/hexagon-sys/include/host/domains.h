@@ -7,8 +7,10 @@
 /// Kinds of DSPs that can be listed.
 #define FASTRPC_NSP 1
 
-/// Of `remote_system_request`.
-#define FASTRPC_GET_DOMAINS 0
+/// Requests of `remote_system_request`.
+typedef enum {
+    FASTRPC_GET_DOMAINS = 0,
+} system_req_id;
 
 /// What is asked for, and how much there was. Records of the answer lie at `domains`; how each is laid out depends on the
 /// version, see host/fastrpc/src/domains.rs.
@@ -24,7 +26,7 @@ typedef struct {
 
 /// A request about the whole system.
 typedef struct {
-    int id;
+    system_req_id id;
     union {
         fastrpc_domains_info sys;
     };

@@ -56,8 +56,8 @@ impl Remedy {
             Retry => "Try again in a moment.",
             Sessions => "Close a session, of this program or of another one: a core has a few only.",
             Sign => {
-                "Open an unsigned process, which is the default, or sign the library for this device with \
-                 `cargo xtask sign`."
+                "Sign the library for this device with `cargo xtask sign`, or open an unsigned process, which is the \
+                 default where the driver allows it; HEXLOOM_PROCESS names the kind."
             }
             Stalled => "Reopen the session; a longer deadline helps where the work is only slow.",
             Window => {

@@ -1,1 +1,29 @@
-/* A header folder of the stand-in; the real one has AEEStdErr.h and others. */
+/* Error numbers, as the SDK declares them: each above a base that differs between host and DSP, and more than hexloom uses. */
+#ifndef AEESTDERR_H
+#define AEESTDERR_H
+
+#define AEE_EOFFSET 0x00000000
+#define AEE_SUCCESS 0
+#define AEE_EFAILED (AEE_EOFFSET + 0x001)
+#define AEE_ENOMEMORY (AEE_EOFFSET + 0x002)
+#define AEE_ECLASSNOTSUPPORT (AEE_EOFFSET + 0x003)
+#define AEE_EUNABLETOLOAD (AEE_EOFFSET + 0x006)
+#define AEE_EEXPIRED (AEE_EOFFSET + 0x00C)
+#define AEE_EBADSTATE (AEE_EOFFSET + 0x00D)
+#define AEE_EBADPARM (AEE_EOFFSET + 0x00E)
+#define AEE_EUNSUPPORTED (AEE_EOFFSET + 0x014)
+#define AEE_EALREADY (AEE_EOFFSET + 0x01A)
+#define AEE_EITEMBUSY (AEE_EOFFSET + 0x020)
+#define AEE_EINVALIDDOMAIN (AEE_EOFFSET + 0x039)
+#define AEE_EINVALIDFD (AEE_EOFFSET + 0x03A)
+#define AEE_ENOSUCHMAP (AEE_EOFFSET + 0x048)
+#define AEE_EBADSIZE (AEE_EOFFSET + 0x04D)
+#define AEE_EUNSUPPORTEDAPI (AEE_EOFFSET + 0x06C)
+#define AEE_ECONNREFUSED (AEE_EOFFSET + 0x072)
+#define AEE_ERPC (AEE_EOFFSET + 0x200)
+#define AEE_ENOSUCH 39
+#define AEE_EINTERRUPTED 46
+#define AEE_ECONNRESET 104
+#define AEE_EWOULDBLOCK 516
+
+#endif

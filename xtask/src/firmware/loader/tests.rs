@@ -75,3 +75,35 @@ fn any_byte_may_hold_anything() {
         }
     }
 }
+
+/// A signer puts a table of hashes in front of the code, and moves all segments.
+#[test]
+fn a_signed_library_may_have_what_signing_adds() {
+    let file = stamped();
+    let mut signed = file[..SEGMENTS].to_vec();
+    signed.resize(0x1000, 0);
+    signed.extend(&file);
+    signed[44] = 4;
+    signed[SEGMENTS..SEGMENTS + 3 * 32].copy_from_slice(&file[SEGMENTS..SEGMENTS + 3 * 32]);
+    for idx in 0..3 {
+        let at = SEGMENTS + 32 * idx + 4;
+        let offset = u32::from_le_bytes(signed[at..at + 4].try_into().unwrap());
+        put(&mut signed, at, offset + 0x1000);
+    }
+    let mark = SEGMENTS + 3 * 32 + 24;
+    put(&mut signed, mark, super::super::elf::SIGNER_HASHES);
+    assert_eq!(found(&signed), [""; 0]);
+    // What the loader would not take stays that.
+    put(&mut signed, 0x1000 + TABLES + 4, 32);
+    assert!(
+        found(&signed)
+            .iter()
+            .any(|fault| fault.contains("relocation of type 32"))
+    );
+    put(&mut signed, mark, 0);
+    assert!(
+        found(&signed)
+            .iter()
+            .any(|fault| fault.contains("does not begin with the file"))
+    );
+}

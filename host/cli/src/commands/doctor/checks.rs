@@ -4,18 +4,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hexloom::session::measure_window;
+use hexloom::session::MeasureEnd;
 use hexloom::transport::SessionAt;
-use hexloom::{Session, SessionOptions, Transport};
+use hexloom::{OpenError, Session, SessionOptions, Transport};
 use hexloom_fastrpc::calls::CALLS;
-use hexloom_fastrpc::{CoreFacts, FastRpcTransport};
+use hexloom_fastrpc::find::System;
+use hexloom_fastrpc::{CoreFacts, FastRpcTransport, LoadError};
 
 use super::{Check, State, canary, library, nodes, selftest};
+use crate::budget::{self, Budget};
 use crate::device::DeviceChoice;
 use crate::output::mib;
 
 /// What to do where an error says it already.
 const SAID: &str = "do what the message says, then run this again";
+
+/// Below it are the system's files.
+const ROOT: &str = "/";
 
 /// Every check of core `number`; with `model` the canary prompts, too.
 pub(super) fn all(choice: &DeviceChoice, number: u32, model: Option<&Path>) -> Vec<Check> {
@@ -23,16 +28,19 @@ pub(super) fn all(choice: &DeviceChoice, number: u32, model: Option<&Path>) -> V
     let transport = match FastRpcTransport::open(choice.fastrpc()) {
         Ok(transport) => Arc::new(transport),
         Err(error) => {
-            let remedy = "install the device's driver, or name its library with --cdsprpc";
+            let remedy = match error {
+                LoadError::NotFound(_) => "install the device's driver, or name its library with --cdsprpc",
+                _ => SAID,
+            };
             checks.push(Check::failed("driver library", error.to_string(), remedy));
-            checks.push(nodes::check(Path::new("/")));
+            checks.push(nodes::check(Path::new(ROOT), System::this()));
             skip_rest(&mut checks, "there is no driver library");
             return checks;
         }
     };
-    checks.push(Check::ok("driver library", transport.library().display().to_string()));
+    checks.push(Check::ok("driver library", library_name(&transport)));
     checks.push(calls(&transport));
-    checks.push(nodes::check(Path::new("/")));
+    checks.push(nodes::check(Path::new(ROOT), System::this()));
     let Some(core) = cores(&transport, number, &mut checks) else {
         skip_rest(&mut checks, "the core is not there");
         return checks;
@@ -43,11 +51,17 @@ pub(super) fn all(choice: &DeviceChoice, number: u32, model: Option<&Path>) -> V
         skip_rest(&mut checks, "the architecture is not known");
         return checks;
     };
-    checks.extend(library::check(arch, &core, |name| std::env::var(name).ok()));
-    let Some(session) = session(&transport, number, &mut checks) else {
+    checks.extend(library::check(
+        arch,
+        &core,
+        |name| std::env::var(name).ok(),
+        Path::new(ROOT),
+    ));
+    let Some(session) = session(&transport, &core, &mut checks) else {
         skip_rest(&mut checks, "no session opens");
         return checks;
     };
+    checks.iter_mut().for_each(Check::acquit);
     checks.push(selftest::check(&session));
     checks.push(match model {
         Some(model) => canary::check(&session, model),
@@ -72,6 +86,15 @@ fn skip_rest(checks: &mut Vec<Check>, why: &str) {
         if !checks.iter().any(|check| check.name == name) {
             checks.push(Check::skipped(name, why));
         }
+    }
+}
+
+/// The driver library's file, with the name that it was asked for by where that is another one.
+fn library_name(transport: &FastRpcTransport) -> String {
+    let name = transport.library().display();
+    match transport.library_file() {
+        Some(file) if file != transport.library() => format!("{}, as {name}", file.display()),
+        _ => name.to_string(),
     }
 }
 
@@ -110,13 +133,13 @@ fn cores(transport: &FastRpcTransport, number: u32, checks: &mut Vec<Check>) -> 
 }
 
 /// A trial session; tells what it has and how much it can map.
-fn session(transport: &Arc<FastRpcTransport>, number: u32, checks: &mut Vec<Check>) -> Option<Session> {
+fn session(transport: &Arc<FastRpcTransport>, core: &CoreFacts, checks: &mut Vec<Check>) -> Option<Session> {
     let at = SessionAt {
-        core: number,
+        core: core.number,
         session: 0,
     };
     let begun = Instant::now();
-    let budget = measure_window(&**transport, at);
+    let budget = budget::measure(&**transport, at);
     let options = SessionOptions {
         at,
         ..SessionOptions::default()
@@ -131,27 +154,41 @@ fn session(transport: &Arc<FastRpcTransport>, number: u32, checks: &mut Vec<Chec
     };
     let hw = session.hw();
     let (arch, threads, scratch) = (hw.arch, session.n_threads(), mib(hw.scratch_bytes));
+    let process = if core.unsigned { "unsigned" } else { "signed" };
     let took = begun.elapsed().as_secs_f64();
     checks.push(Check::ok(
         "session",
-        format!("v{arch}, {threads} threads, {scratch} scratch, in {took:.2} s"),
+        format!("v{arch}, {threads} threads, {scratch} scratch, {process} process, in {took:.2} s"),
     ));
-    checks.push(match budget {
-        Ok(bytes) if bytes >= hw.window_bytes => Check::ok("budget", format!("{} can be mapped", mib(hw.window_bytes))),
-        Ok(bytes) => {
-            let found = format!("{} can be mapped of a window of {}", mib(bytes), mib(hw.window_bytes));
-            Check::warning(
-                "budget",
-                found,
-                "close other programs that use the NPU, or plan with --window",
-            )
-        }
-        Err(error) => Check::failed("budget", error.to_string(), SAID),
-    });
+    checks.push(window(budget, hw.window_bytes));
     debug_assert!(
         checks
             .iter()
             .all(|check| check.state != State::Failed || check.remedy.is_some())
     );
     Some(session)
+}
+
+/// How much of the window can be mapped, held against all of it.
+fn window(budget: Result<Budget, OpenError>, window_bytes: u64) -> Check {
+    const NAME: &str = "budget";
+    let budget = match budget {
+        Ok(budget) => budget,
+        Err(error) => return Check::failed(NAME, error.to_string(), SAID),
+    };
+    let bytes = budget.measured.bytes;
+    if bytes >= window_bytes {
+        return Check::ok(NAME, format!("{} can be mapped", mib(window_bytes)));
+    }
+    let mut found = format!("{} can be mapped of a window of {}", mib(bytes), mib(window_bytes));
+    if let Some(doubt) = budget.doubt() {
+        found += &format!("; {doubt}");
+    }
+    let remedy = match budget.measured.end {
+        // Nothing was found to be wrong.
+        MeasureEnd::Bound => return Check::ok(NAME, found),
+        MeasureEnd::Memory(_) => "close other programs: the device is short of memory",
+        MeasureEnd::Window => "close other programs that use the NPU, or plan with --window",
+    };
+    Check::warning(NAME, found, remedy)
 }

@@ -1,4 +1,4 @@
-//! The library for the DSP: which file is asked for, where the driver looks for it, and whether it is signed.
+//! The library for the DSP: which file is asked for, and where the driver looks for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,19 @@ use std::path::{Path, PathBuf};
 use hexloom_fastrpc::{CoreFacts, FastRpcTransport};
 
 use super::Check;
+use super::signature::{self, Signed};
 
 const FILE: &str = "DSP library";
-const SIGNATURE: &str = "signature";
 /// Folders that drivers read libraries for the DSP from.
 const PATH_VARS: [&str; 2] = ["DSP_LIBRARY_PATH", "ADSP_LIBRARY_PATH"];
 
-/// Where the file is, and whether it can be taken.
-pub(super) fn check(arch: u32, core: &CoreFacts, variables: impl Fn(&str) -> Option<String>) -> Vec<Check> {
+/// Where the file is, and whether it can be taken. System files are those below `root`.
+pub(super) fn check(
+    arch: u32,
+    core: &CoreFacts,
+    variables: impl Fn(&str) -> Option<String>,
+    root: &Path,
+) -> Vec<Check> {
     let file = FastRpcTransport::library_for(arch);
     let lists: Vec<(&str, String)> = PATH_VARS
         .into_iter()
@@ -28,13 +33,17 @@ pub(super) fn check(arch: u32, core: &CoreFacts, variables: impl Fn(&str) -> Opt
             "if the session does not open, put {file} in a folder and name it in {}",
             PATH_VARS[0]
         );
-        return vec![Check::warning(FILE, found, remedy), signature(None, core)];
+        return vec![
+            Check::warning(FILE, found, remedy),
+            signature::check(&Signed::Unknown, core),
+        ];
     }
     let folders = lists
         .iter()
         .flat_map(|(_, list)| list.split(';'))
         .filter(|folder| !folder.is_empty());
-    let tried: Vec<PathBuf> = folders.map(|folder| Path::new(folder).join(&file)).collect();
+    let folders: Vec<&Path> = folders.map(Path::new).collect();
+    let tried: Vec<PathBuf> = folders.iter().map(|folder| folder.join(&file)).collect();
     let Some(path) = tried.iter().find(|path| path.is_file()) else {
         let names: Vec<&str> = lists.iter().map(|(name, _)| *name).collect();
         let tried: Vec<String> = tried.iter().map(|path| path.display().to_string()).collect();
@@ -42,20 +51,21 @@ pub(super) fn check(arch: u32, core: &CoreFacts, variables: impl Fn(&str) -> Opt
         let remedy = format!("put {file} in a folder that {} names", names.join(" or "));
         return vec![
             Check::failed(FILE, found, remedy),
-            Check::skipped(SIGNATURE, "there is no library"),
+            Check::skipped(signature::NAME, "there is no library"),
         ];
     };
     match fs::read(path) {
         Ok(bytes) if bytes.starts_with(b"\x7fELF") => {
             let found = format!("{}, {} bytes", path.display(), bytes.len());
-            vec![Check::ok(FILE, found), signature(Some(is_signed(&bytes)), core)]
+            let signed = signature::look(&bytes, &folders, root);
+            vec![Check::ok(FILE, found), signature::check(&signed, core)]
         }
         Ok(_) => {
             let found = format!("{} is no library", path.display());
             let remedy = "build it with `cargo xtask firmware`, or take it from a package again";
             vec![
                 Check::failed(FILE, found, remedy),
-                Check::skipped(SIGNATURE, "there is no library"),
+                Check::skipped(signature::NAME, "there is no library"),
             ]
         }
         Err(error) => {
@@ -63,82 +73,22 @@ pub(super) fn check(arch: u32, core: &CoreFacts, variables: impl Fn(&str) -> Opt
             let found = format!("{}: {error}", path.display());
             vec![
                 Check::failed(FILE, found, remedy),
-                Check::skipped(SIGNATURE, "the library cannot be read"),
+                Check::skipped(signature::NAME, "the library cannot be read"),
             ]
         }
     }
 }
 
-fn signature(signed: Option<bool>, core: &CoreFacts) -> Check {
-    let signed_word = match signed {
-        Some(true) => "the library is signed",
-        Some(false) => "the library is not signed",
-        None => "the library was not looked at",
-    };
-    match (signed, core.takes_unsigned) {
-        (_, Some(true)) => Check::ok(SIGNATURE, format!("{signed_word}; unsigned processes are allowed")),
-        (Some(true), _) => Check::ok(SIGNATURE, signed_word),
-        (_, None) => {
-            let remedy = "if the session does not open, sign the library with `cargo xtask sign`";
-            Check::warning(
-                SIGNATURE,
-                format!("{signed_word}; the driver does not say what it allows"),
-                remedy,
-            )
-        }
-        (_, Some(false)) => {
-            let found = format!("{signed_word}; unsigned processes are not allowed");
-            Check::failed(SIGNATURE, found, "sign the library with `cargo xtask sign`")
-        }
-    }
-}
-
-/// Whether an ELF file has the segment that signatures lie in: one without a type, with the mark of hashes.
-fn is_signed(elf: &[u8]) -> bool {
-    const MARK: u32 = 0x0200_0000;
-    const MASK: u32 = 0x0700_0000;
-    let half = |at: usize| Some(u16::from_le_bytes(*elf.get(at..)?.first_chunk()?));
-    let word = |at: usize| Some(u32::from_le_bytes(*elf.get(at..)?.first_chunk()?));
-    // The program headers of a 32-bit file: where, how large each, how many.
-    let (Some(start), Some(size), Some(n)) = (word(0x1c), half(0x2a), half(0x2c)) else {
-        return false;
-    };
-    (0..usize::from(n)).any(|idx| {
-        let at = (start as usize).saturating_add(idx * usize::from(size));
-        word(at) == Some(0) && word(at.saturating_add(24)).is_some_and(|flags| flags & MASK == MARK)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::State;
+    use super::signature::tests::{core, elf};
     use super::*;
-
-    fn core(takes_unsigned: Option<bool>) -> CoreFacts {
-        CoreFacts {
-            number: 0,
-            name: "cdsp".to_owned(),
-            domain: 3,
-            arch: Some(73),
-            takes_unsigned,
-        }
-    }
-
-    /// An ELF file of 32 bits with one program header.
-    fn elf(kind: u32, flags: u32) -> Vec<u8> {
-        let mut elf = b"\x7fELF".to_vec();
-        elf.resize(0x34 + 32, 0);
-        elf[0x1c] = 0x34;
-        elf[0x2a] = 32;
-        elf[0x2c] = 1;
-        elf[0x34..0x38].copy_from_slice(&kind.to_le_bytes());
-        elf[0x4c..0x50].copy_from_slice(&flags.to_le_bytes());
-        elf
-    }
 
     fn states(takes_unsigned: Option<bool>, variable: Option<&str>) -> (Vec<State>, String) {
         let found = |name: &str| variable.filter(|_| name == PATH_VARS[0]).map(str::to_owned);
-        let checks = check(73, &core(takes_unsigned), found);
+        let unsigned = takes_unsigned != Some(false);
+        let checks = check(73, &core(unsigned, takes_unsigned), found, Path::new("/nowhere"));
         for check in &checks {
             assert_eq!(
                 check.remedy.is_some(),

@@ -6,6 +6,7 @@ mod checks;
 mod library;
 mod nodes;
 mod selftest;
+mod signature;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,6 +21,9 @@ use crate::output;
 /// Check the driver, the cores, the library for the DSP, and what they compute.
 ///
 /// Exit code 0: everything that is needed works. 1: something does not; what to do stands beside it.
+///
+/// The variable HEXLOOM_PROCESS chooses the kind of process that sessions are opened in, `unsigned` or `signed`. Without it,
+/// they are unsigned where the driver allows that.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Driver library of the device; without it, the one that HEXLOOM_CDSPRPC names or the system has.
@@ -62,12 +66,17 @@ struct Check {
     found: String,
     /// What to do; nothing where all is well.
     remedy: Option<String>,
+    /// A session that opens shows that it does not matter.
+    #[serde(skip)]
+    is_suspicion: bool,
 }
 
 /// Everything that was found.
 #[derive(Debug, Serialize)]
 struct Report {
     ok: bool,
+    /// Names of the checks that were not made.
+    skipped: Vec<&'static str>,
     checks: Vec<Check>,
 }
 
@@ -84,6 +93,21 @@ impl Check {
         Self::new(name, State::Failed, found, Some(remedy.into()))
     }
 
+    /// What keeps sessions from opening, as far as can be told before one is: a failure, until [`Check::acquit`].
+    fn suspicion(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            is_suspicion: true,
+            ..Self::failed(name, found, remedy)
+        }
+    }
+
+    /// A session has opened all the same: what was a suspicion only is a warning.
+    fn acquit(&mut self) {
+        if self.is_suspicion && self.state == State::Failed {
+            self.state = State::Warning;
+        }
+    }
+
     fn skipped(name: &'static str, why: impl Into<String>) -> Self {
         Self::new(name, State::Skipped, why, None)
     }
@@ -95,6 +119,7 @@ impl Check {
             state,
             found,
             remedy,
+            is_suspicion: false,
         }
     }
 }
@@ -105,8 +130,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         library: args.cdsprpc.clone(),
     };
     let checks = checks::all(&choice, args.core, args.model.as_deref());
+    let skipped = checks.iter().filter(|check| check.state == State::Skipped);
     let report = Report {
         ok: checks.iter().all(|check| check.state != State::Failed),
+        skipped: skipped.map(|check| check.name).collect(),
         checks,
     };
     match args.json {
@@ -123,6 +150,7 @@ fn text(report: &Report) -> String {
         state,
         found,
         remedy,
+        ..
     } in &report.checks
     {
         let state = match state {
@@ -144,6 +172,10 @@ fn text(report: &Report) -> String {
         true => "the NPU can be used",
         false => "the NPU cannot be used yet; begin with the first failure",
     };
-    let _ = writeln!(text, "{verdict}");
+    text += verdict;
+    if report.ok && !report.skipped.is_empty() {
+        let _ = write!(text, "; not checked: {}", report.skipped.join(", "));
+    }
+    text.push('\n');
     text
 }

@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use hexloom_fastrpc::find::System;
+
 use super::Check;
 
 const NAME: &str = "device nodes";
@@ -19,27 +21,34 @@ const DSP_NODES: [&str; 4] = [
 /// Where shared memory comes from; one is enough.
 const HEAP_NODES: [&str; 3] = ["dev/dma_heap/system", "dev/dma_heap/qcom,system", "dev/ion"];
 
-/// Looks at the nodes below `root`.
-pub(super) fn check(root: &Path) -> Check {
+/// Looks at the nodes below `root`, as a system's user. A driver has ways around a node that is closed, so that the session
+/// decides what that means.
+pub(super) fn check(root: &Path, system: System) -> Check {
     let (dsp, heap) = (look(root, &DSP_NODES), look(root, &HEAP_NODES));
     let found = format!("DSP: {}; memory: {}", dsp.found, heap.found);
     match (dsp.access, heap.access) {
         (Access::Open, Access::Open) => Check::ok(NAME, found),
-        (Access::Denied(group), _) | (_, Access::Denied(group)) => {
-            let remedy = match group {
-                Some(group) => format!("sudo usermod -aG {group} $USER, then log in again"),
-                None => {
-                    "let this user open the nodes: a udev rule that gives them a group, and the user in it".to_owned()
-                }
-            };
-            Check::failed(NAME, found, remedy)
-        }
+        (Access::Denied(group), _) | (_, Access::Denied(group)) => Check::suspicion(NAME, found, remedy(system, group)),
         // Whether a driver manages without them, the session shows.
         _ => {
             let remedy =
                 "if no session opens, install a kernel with the FastRPC driver (fastrpc.ko) and its device tree";
             Check::warning(NAME, found, remedy)
         }
+    }
+}
+
+/// What opens a node to this user, or to the group's members.
+fn remedy(system: System, group: Option<String>) -> String {
+    match (system, group) {
+        // Nobody has groups to give there: which kind of program may open a node is in SELinux's rules.
+        (System::Android, _) => {
+            "run it from `adb shell`, which may open more than an app does; `cargo xtask adb logs` shows \
+                                 what SELinux has denied"
+                .to_owned()
+        }
+        (_, Some(group)) => format!("sudo usermod -aG {group} $USER, then log in again"),
+        (_, None) => "let this user open the nodes: a udev rule that gives them a group, and the user in it".to_owned(),
     }
 }
 
@@ -109,24 +118,34 @@ mod tests {
     #[test]
     fn nodes_that_open_and_nodes_that_are_missing() {
         let root = std::env::temp_dir().join(format!("hexloom-nodes-{}", std::process::id()));
-        let empty = check(&root);
+        let check = |system| super::check(&root, system);
+        let empty = check(System::Linux);
         assert_eq!(empty.state, State::Warning);
         assert!(
             empty.found.contains("fastrpc-cdsp") && empty.remedy.is_some_and(|remedy| remedy.contains("fastrpc.ko"))
         );
         fs::create_dir_all(root.join("dev/dma_heap")).expect("a folder");
         fs::write(root.join("dev/adsprpc-smd"), "").expect("a file");
-        assert_eq!(check(&root).state, State::Warning);
+        assert_eq!(check(System::Linux).state, State::Warning);
         fs::write(root.join("dev/dma_heap/system"), "").expect("a file");
-        let good = check(&root);
+        let good = check(System::Linux);
         assert_eq!((good.state, good.remedy), (State::Ok, None));
         assert!(good.found.contains("/dev/adsprpc-smd opens"), "{}", good.found);
         // What is there and is no file that opens, whoever asks.
         fs::remove_file(root.join("dev/adsprpc-smd")).expect("it is there");
         std::os::unix::fs::symlink("fastrpc-cdsp", root.join("dev/fastrpc-cdsp")).expect("a link to itself");
-        let denied = check(&root);
-        assert_eq!(denied.state, State::Failed);
-        assert!(denied.remedy.is_some_and(|remedy| remedy.contains("udev")));
+        for (system, words) in [(System::Linux, "udev"), (System::Android, "SELinux")] {
+            let mut denied = check(system);
+            assert_eq!(denied.state, State::Failed);
+            assert!(
+                denied.remedy.as_ref().is_some_and(|remedy| remedy.contains(words)),
+                "{denied:?}"
+            );
+            denied.acquit();
+            assert_eq!(denied.state, State::Warning);
+        }
+        assert!(remedy(System::Linux, Some("fastrpc".to_owned())).contains("-aG fastrpc"));
+        assert!(!remedy(System::Android, Some("system".to_owned())).contains("sudo"));
         fs::remove_dir_all(&root).expect("it is there");
     }
 

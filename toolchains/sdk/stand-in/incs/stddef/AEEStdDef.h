@@ -1,1 +1,9 @@
-/* A header folder of the stand-in; the real one has AEEStdDef.idl and others. */
+/* Names of plain types; the real folder has AEEStdDef.idl and others as well. */
+#ifndef AEESTDDEF_H
+#define AEESTDDEF_H
+
+typedef unsigned int uint32;
+typedef unsigned char boolean;
+typedef int AEEResult;
+
+#endif
