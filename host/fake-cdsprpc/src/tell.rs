@@ -2,7 +2,7 @@
 //!
 //! | statement | what |
 //! | --- | --- |
-//! | `option NAME=VALUE` | before the first call: `arch`, `cores`, `sessions`, `threads`, `scratch`, `window`, `junk`, `harsh`, `listing` (`new`, `old`, `none`), `signed`, `extended_flags`, `notices` |
+//! | `option NAME=VALUE` | before the first call: `arch`, `cores`, `sessions`, `threads`, `scratch`, `window`, `junk`, `harsh`, `listing` (`new`, `old`, `none`), `signed`, `extended_flags`, `dsp_extended`, `notices` |
 //! | `fail CALL SKIP CODE` | the call after SKIP good ones gives CODE, or null, or -1; requests of `remote_session_control` have names of their own |
 //! | `deaf CORE SESSION ROOM` | the process takes no packet any more, and ROOM of them fit in its queue |
 //! | `batch SEQ OP die` or `stall` | what happens at an op |

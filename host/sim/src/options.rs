@@ -23,6 +23,8 @@ pub struct SimOptions {
     pub scratch_bytes: u64,
     /// Bytes of each session's 32-bit window; 0 = those that the architecture has.
     pub window_bytes: u64,
+    /// The DSP side maps buffers outside the window where the architecture can: older systems lack the call.
+    pub dsp_extended: bool,
     /// Let the host unmap what the DSP side has mapped still, as some drivers do; the mapping there lives on. Otherwise that
     /// is refused.
     pub lax_unmaps: bool,
@@ -50,6 +52,7 @@ impl Default for SimOptions {
             n_threads: 0,
             scratch_bytes: 8 << 20,
             window_bytes: 0,
+            dsp_extended: true,
             lax_unmaps: false,
             call_timeout: Duration::from_secs(30),
             kernels: None,
@@ -97,6 +100,11 @@ impl SimOptions {
         }
     }
 
+    /// Whether the DSP side maps buffers outside the window.
+    pub(crate) fn maps_extended(&self) -> bool {
+        self.dsp_extended && has_extended_mappings(self.arch)
+    }
+
     pub(crate) fn hw_info(&self) -> HwInfo {
         let n_threads = match self.n_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -108,6 +116,7 @@ impl SimOptions {
             n_hmx: 0,
             scratch_bytes: self.scratch_bytes,
             window_bytes: self.window_in_use(),
+            has_extended: self.maps_extended(),
         }
     }
 }

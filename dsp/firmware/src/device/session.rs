@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use heapless::Vec;
 use hexloom_abi::code::StatusCode;
-use hexloom_abi::control::{ControlReply, CountedEvents};
+use hexloom_abi::control::{ControlReply, CountedEvents, REPLY_EXTENDED};
 use hexloom_abi::limits::{MAX_THREADS, window_bytes};
 use hexloom_abi::{BatchReply, StartRequest, Status};
 use hexloom_dsp::control::Control;
@@ -100,6 +100,7 @@ pub(crate) struct Process;
 impl Control for Process {
     fn hw_info(&self) -> ControlReply {
         ControlReply {
+            flags: if platform::has_extended() { REPLY_EXTENDED } else { 0 },
             arch: ARCH,
             n_threads: threads::available(),
             scratch_bytes: u64::from(vtcm::total_bytes()),
