@@ -95,7 +95,12 @@ fn a_map_is_made_once_and_taken_back_once() {
 /// A window of no size is that of the architecture; mappings outside it are there where DSP and system have them.
 #[test]
 fn what_an_architecture_has() {
-    for (arch, window_mib, extended) in [(68, 3000, false), (73, 3000, false), (75, 3200, false), (81, 3200, true)] {
+    for (arch, window_mib, extended) in [
+        (68, 3000, false),
+        (73, 3000, false),
+        (75, 3200, false),
+        (81, 3200, true),
+    ] {
         for dsp_extended in [true, false] {
             let (_transport, session) = open(SimOptions {
                 arch,

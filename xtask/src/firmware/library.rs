@@ -95,12 +95,12 @@ impl Lists {
 
     fn optional_faults(&self, arch: &str, optional: &BTreeSet<String>) -> Vec<String> {
         let listed = listed(&self.optional, arch);
-        let unlisted = optional.difference(&listed).map(|name| {
-            format!("it looks for `{name}`, which toolchains/link/optional.txt does not name for {arch}")
-        });
-        let unused = listed.difference(optional).map(|name| {
-            format!("it does not look for `{name}` that toolchains/link/optional.txt names for {arch}")
-        });
+        let unlisted = optional
+            .difference(&listed)
+            .map(|name| format!("it looks for `{name}`, which toolchains/link/optional.txt does not name for {arch}"));
+        let unused = listed
+            .difference(optional)
+            .map(|name| format!("it does not look for `{name}` that toolchains/link/optional.txt names for {arch}"));
         unlisted.chain(unused).collect()
     }
 }
@@ -225,7 +225,10 @@ mod tests {
         assert!(lists.optional_faults("v75", &set(&["far"])).is_empty());
         assert!(lists.optional_faults("v73", &set(&[])).is_empty());
         let faults = lists.optional_faults("v75", &set(&["near"]));
-        assert!(faults.len() == 2 && faults[0].contains("looks for `near`"), "{faults:?}");
+        assert!(
+            faults.len() == 2 && faults[0].contains("looks for `near`"),
+            "{faults:?}"
+        );
         assert!(faults[1].contains("not look for `far`"), "{faults:?}");
         lists.provided.remove("sleep");
         let faults = lists.name_faults("v73", &set(&["open", "close"]), &set(&["sleep", "map"]));
