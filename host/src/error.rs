@@ -44,6 +44,18 @@ pub enum OpenError {
         /// Its architecture.
         arch: u32,
     },
+    /// Extended weights were asked for on a DSP whose own system does not map them.
+    #[error(
+        "core {} is a v{arch}, but the system on it has no call that maps memory outside the 32-bit window: open the \
+         session without extended_weights; a newer system image of the device may have that call",
+        at.core
+    )]
+    NoExtendedOnDsp {
+        /// Which session.
+        at: SessionAt,
+        /// Its architecture.
+        arch: u32,
+    },
     /// The plain reference kernels were asked for where they are not.
     #[error(
         "{transport} has no plain reference kernels, they are left out of the DSP's library: open the session without \

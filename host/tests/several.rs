@@ -441,6 +441,25 @@ fn groups_and_extended_weights_are_checked() {
             arch: 73
         }
     );
+    let old_system: Arc<dyn Transport> = Arc::new(SimTransport::new(SimOptions {
+        arch: 81,
+        dsp_extended: false,
+        ..SimOptions::default()
+    }));
+    let extended = Session::open(
+        old_system,
+        SessionOptions {
+            extended_weights: true,
+            ..options()
+        },
+    );
+    assert_eq!(
+        extended.map(drop).unwrap_err(),
+        OpenError::NoExtendedOnDsp {
+            at: SessionAt::default(),
+            arch: 81
+        }
+    );
 }
 
 /// Sizes at every edge are a buffer or an error that names the buffer, its size and the limit.

@@ -297,8 +297,8 @@ codes! {
         AlreadyStarted = 20, "session already started";
         /// A call that needs a started session came before `start`.
         NotStarted = 21, "session not started";
-        /// A buffer is to be mapped outside the 32-bit window, which this architecture does not have.
-        NoExtended = 22, "no extended mappings before v81";
+        /// A buffer is to be mapped outside the 32-bit window, which this DSP, or its system, does not do.
+        NoExtended = 22, "no mappings outside the 32-bit window on this DSP";
     }
 }
 

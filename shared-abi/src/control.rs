@@ -86,6 +86,9 @@ pub struct ControlRequest {
     pub message: [u8; 192],
 }
 
+/// In the answer to [`Method::HW_INFO`]: the DSP side maps buffers outside the 32-bit window.
+pub const REPLY_EXTENDED: u16 = 1;
+
 /// One answer: 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -94,7 +97,7 @@ pub struct ControlReply {
     pub magic: u32,
     /// [`VERSION`].
     pub version: u16,
-    /// Zero.
+    /// [`REPLY_EXTENDED`]; all other bits zero.
     pub flags: u16,
     /// How the call ended.
     pub status: StatusCode,
@@ -177,6 +180,11 @@ impl ControlRequest {
 }
 
 impl ControlReply {
+    /// Whether the DSP side maps buffers outside the 32-bit window, for [`Method::HW_INFO`].
+    pub const fn has_extended(&self) -> bool {
+        self.flags & REPLY_EXTENDED != 0
+    }
+
     /// An answer with a status and nothing else.
     pub fn new(status: Status) -> Self {
         Self {

@@ -35,10 +35,16 @@ pub const PMU_COUNTERS: usize = 8;
 pub const MAX_MAPPINGS: usize = 64;
 /// Bytes of a fence slot; a slot shares its line with nothing else.
 pub const FENCE_SLOT_BYTES: u64 = 128;
-/// Default bytes of the DSP's 32-bit window that a session may fill with mappings (3200 MiB).
+/// Default bytes of the DSP's 32-bit window that a session may fill with mappings (3200 MiB); [`window_bytes`] knows of
+/// architectures that have less.
 pub const WINDOW_BYTES_DEFAULT: u64 = 3_355_443_200;
 /// Trailing bytes that every shared buffer has beyond its last tensor, so that a whole-vector load of a tail stays inside.
 pub const GUARD_BYTES: u64 = 4096;
+
+/// Bytes of the 32-bit window that a session of an architecture may fill with mappings: older DSPs have 3000 MiB.
+pub const fn window_bytes(arch: u32) -> u64 {
+    if arch < 75 { 3000 << 20 } else { WINDOW_BYTES_DEFAULT }
+}
 
 /// Most bytes of one mapping on an architecture: older DSPs take a signed 32-bit length.
 pub const fn map_bytes_max(arch: u32) -> u64 {

@@ -3,8 +3,26 @@
 use hexloom_abi::layout::{BlockCounts, BlockLayout, align_up};
 use hexloom_abi::op::Shape;
 use hexloom_abi::tile::TileLayout;
-use hexloom_abi::{DType, scratch};
+use hexloom_abi::{DType, limits, scratch};
 use proptest::prelude::*;
+
+/// Devices before v75 have a smaller window, and no length beyond 31 bits.
+#[test]
+fn limits_of_architectures() {
+    for (arch, window, map) in [
+        (68, 3000, 1u64 << 31),
+        (73, 3000, 1 << 31),
+        (75, 3200, u64::MAX),
+        (81, 3200, u64::MAX),
+    ] {
+        assert_eq!(
+            (limits::window_bytes(arch), limits::map_bytes_max(arch)),
+            (window << 20, map),
+            "v{arch}"
+        );
+        assert_eq!(limits::has_extended_mappings(arch), arch >= 81);
+    }
+}
 
 fn dtype() -> impl Strategy<Value = DType> {
     prop::sample::select(DType::ALL.to_vec())

@@ -7,6 +7,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Once;
 
+use hexloom_abi::control::{ControlReply, ControlRequest, Method, REPLY_EXTENDED};
 use hexloom_abi::fence::{AllreduceParams, GroupParams};
 use hexloom_abi::limits::VERSION;
 use hexloom_abi::message::{REQUEST_PROFILE, REQUEST_TRACE, START_MATRIX_MODEL, START_NO_MATRIX_UNIT, START_REFERENCE};
@@ -110,12 +111,32 @@ fn records() -> Vec<u8> {
     .concat()
 }
 
-fn samples() -> [(&'static str, Vec<u8>); 6] {
+/// A question and its answer, one after the other.
+fn control() -> Vec<u8> {
+    let request = ControlRequest {
+        fd: 7,
+        offset: 0x1122_3344_5566_7780,
+        bytes: 0x0102_0304_0506_0708,
+        ..ControlRequest::new(Method::HW_INFO).with_start(&start())
+    };
+    let reply = ControlReply {
+        flags: REPLY_EXTENDED,
+        arch: 81,
+        n_threads: 8,
+        scratch_bytes: 0x80_0000,
+        window_bytes: 0xc800_0000,
+        ..ControlReply::new(Status::Ok)
+    };
+    [request.as_bytes(), reply.as_bytes()].concat()
+}
+
+fn samples() -> [(&'static str, Vec<u8>); 7] {
     [
         ("request", request().as_bytes().to_vec()),
         ("reply", reply().as_bytes().to_vec()),
         ("start", start().as_bytes().to_vec()),
         ("records", records()),
+        ("control", control()),
         ("batch_add", support::add_message()),
         ("batch_layer", support::layer_message()),
     ]
@@ -165,6 +186,10 @@ fn golden_messages_are_read_or_refused() {
         assert_eq!(start.check(), wanted);
         let reply = BatchReply::read_from_bytes(&read("reply")).unwrap();
         assert_eq!(reply.check().map(|_| ()), wanted);
+        let control = read("control");
+        let (request, reply) = control.split_at(size_of::<ControlRequest>());
+        assert_eq!(ControlRequest::read_from_bytes(request).unwrap().check(), wanted);
+        assert!(!ours || ControlReply::read_from_bytes(reply).unwrap().has_extended());
         for name in ["batch_add", "batch_layer"] {
             assert_eq!(support::check_message(&read(name)), wanted, "{name}");
             n_batches += 1;

@@ -201,3 +201,26 @@ fn a_session_with_extended_weights() {
     drop(session);
     check_clean(&driver);
 }
+
+/// A v81 whose system lacks the call: the session says so when it is opened, not with its first batch.
+#[test]
+fn extended_weights_are_refused_where_the_dsp_does_not_map_them() {
+    let driver = driver("option arch=81; option threads=2; option dsp_extended=0");
+    let at = SessionAt::default();
+    let open = |extended_weights| {
+        let options = SessionOptions {
+            extended_weights,
+            ..SessionOptions::default()
+        };
+        Session::open(transport(&driver), options)
+    };
+    let refused = open(true).map(drop).unwrap_err();
+    assert_eq!(refused, OpenError::NoExtendedOnDsp { at, arch: 81 });
+    assert!(refused.to_string().contains("without extended_weights"), "{refused}");
+    check_clean(&driver);
+    let session = open(false).expect("it opens");
+    assert!(!session.hw().has_extended);
+    session.close();
+    drop(session);
+    check_clean(&driver);
+}

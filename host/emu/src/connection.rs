@@ -137,6 +137,7 @@ impl Connection for EmuConnection {
             n_hmx: 0,
             scratch_bytes: answer.scratch_bytes,
             window_bytes: answer.window_bytes,
+            has_extended: answer.has_extended(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hexloom::transport::{Connection, TransportError};
-use hexloom_abi::control::{ControlReply, CountedEvents};
+use hexloom_abi::control::{ControlReply, CountedEvents, REPLY_EXTENDED};
 use hexloom_abi::fastrpc::RpcRefusal;
 use hexloom_abi::{StartRequest, Status};
 use hexloom_sim::control::{self, Control};
@@ -97,6 +97,7 @@ impl Control for Library {
     fn hw_info(&self) -> ControlReply {
         let mut reply = ControlReply::new(Status::Ok);
         let told = self.connection.hw_info().map(|hw| {
+            reply.flags = if hw.has_extended { REPLY_EXTENDED } else { 0 };
             reply.arch = hw.arch;
             reply.n_threads = hw.n_threads;
             reply.scratch_bytes = hw.scratch_bytes;

@@ -75,6 +75,7 @@ impl Setup {
             ("sessions", Some(n), _) => self.sim.n_sessions = n,
             ("threads", Some(n), _) => self.sim.n_threads = n,
             ("junk", Some(n), _) => self.sim.junk_scratch = n != 0,
+            ("dsp_extended", Some(n), _) => self.sim.dsp_extended = n != 0,
             ("signed", Some(n), _) => self.signed = n != 0,
             ("unsigned", Some(n), _) => self.unsigned = n != 0,
             ("extended_flags", Some(n), _) => self.extended_flags = n != 0,

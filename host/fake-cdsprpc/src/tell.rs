@@ -2,7 +2,7 @@
 //!
 //! | statement | what |
 //! | --- | --- |
-//! | `option NAME=VALUE` | before the first call: `arch`, `cores`, `sessions`, `threads`, `scratch`, `window`, `junk`, `harsh`, `listing` (`new`, `old`, `none`), `signed`, `unsigned`, `extended_flags`, `notices` (`effective`, `core`, `none`: how sessions are named), `takes_back`, `map_failed` |
+//! | `option NAME=VALUE` | before the first call: `arch`, `cores`, `sessions`, `threads`, `scratch`, `window`, `junk`, `harsh`, `listing` (`new`, `old`, `none`), `signed`, `unsigned`, `extended_flags`, `dsp_extended`, `notices` (`effective`, `core`, `none`: how sessions are named), `takes_back`, `map_failed` |
 //! | `fail CALL SKIP CODE` | the call after SKIP good ones gives CODE, or null, or -1; requests of `remote_session_control` have names of their own |
 //! | `hang CALL SKIP` | the call after SKIP good ones does not come back before a process is killed |
 //! | `deaf CORE SESSION ROOM` | the process takes no packet any more, and ROOM of them fit in its queue |

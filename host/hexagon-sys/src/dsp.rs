@@ -23,12 +23,20 @@ pub const HAP_LEVEL_MEDIUM: u32 = 2;
 pub const HAP_LEVEL_HIGH: u32 = 4;
 pub const HAP_LEVEL_ERROR: u32 = 8;
 pub const HAP_LEVEL_FATAL: u32 = 16;
+pub const HAP_MEM_MAP: u32 = 3;
+pub const HAP_MEM_UNMAP: u32 = 4;
+pub const HAP_MEM_CACHE_NON_SHARED: u32 = 32;
+pub const HAP_MEM_FLAGS_EXTENDED_MAP: u32 = 2;
 pub const HAP_POWER_COMPUTE_CLIENT_CLASS: u32 = 4;
 pub const HAP_POWER_SET_HVX: u32 = 2;
 pub const HAP_POWER_SET_APPTYPE: u32 = 3;
 pub const HAP_POWER_SET_DCVS_V3: u32 = 12;
 pub const HAP_POWER_SET_HMX: u32 = 13;
+pub const HAP_POWER_SET_HMX_V2: u32 = 14;
 pub const HAP_DCVS_VCORNER_MAX: u32 = 255;
+pub const HAP_DCVS_EXP_VCORNER_MAX: u32 = 65535;
+pub const HAP_DCVS_V2_ADJUST_UP_DOWN: u32 = 1;
+pub const HAP_CLK_PERF_HIGH: u32 = 0;
 pub const QURT_EOK: u32 = 0;
 pub const QURT_THREAD_NAME_BYTES: u32 = 16;
 pub const QURT_THREAD_PRIORITY_LEAST: u32 = 254;
@@ -317,16 +325,148 @@ unsafe extern "C" {
         ...
     );
 }
+/// A mapping to be made.
+#[repr(C)]
+#[derive(Default, Copy, Clone)]
+pub struct HAP_mem_map_t {
+    /// Where, in memory that was set aside; 0: anywhere.
+    pub address: u64,
+    /// How long.
+    pub bytes: u64,
+    /// `HAP_PROT_*` and how it is cached.
+    pub protection: i32,
+    /// `HAP_MEM_FLAGS_*`.
+    pub flags: i32,
+    /// The host's descriptor.
+    pub fd: i32,
+    /// Byte offset in the buffer.
+    pub offset: u64,
+    /// Out: where it is.
+    pub mapped_address: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of HAP_mem_map_t"][::core::mem::size_of::<HAP_mem_map_t>() - 48usize];
+    ["Alignment of HAP_mem_map_t"][::core::mem::align_of::<HAP_mem_map_t>() - 8usize];
+    [
+        "Offset of field: HAP_mem_map_t::address",
+    ][::core::mem::offset_of!(HAP_mem_map_t, address) - 0usize];
+    [
+        "Offset of field: HAP_mem_map_t::bytes",
+    ][::core::mem::offset_of!(HAP_mem_map_t, bytes) - 8usize];
+    [
+        "Offset of field: HAP_mem_map_t::protection",
+    ][::core::mem::offset_of!(HAP_mem_map_t, protection) - 16usize];
+    [
+        "Offset of field: HAP_mem_map_t::flags",
+    ][::core::mem::offset_of!(HAP_mem_map_t, flags) - 20usize];
+    [
+        "Offset of field: HAP_mem_map_t::fd",
+    ][::core::mem::offset_of!(HAP_mem_map_t, fd) - 24usize];
+    [
+        "Offset of field: HAP_mem_map_t::offset",
+    ][::core::mem::offset_of!(HAP_mem_map_t, offset) - 32usize];
+    [
+        "Offset of field: HAP_mem_map_t::mapped_address",
+    ][::core::mem::offset_of!(HAP_mem_map_t, mapped_address) - 40usize];
+};
+/// A mapping to be taken back.
+#[repr(C)]
+#[derive(Default, Copy, Clone)]
+pub struct HAP_mem_unmap_t {
+    /// Where it is.
+    pub address: u64,
+    /// How long.
+    pub bytes: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of HAP_mem_unmap_t"][::core::mem::size_of::<HAP_mem_unmap_t>() - 16usize];
+    [
+        "Alignment of HAP_mem_unmap_t",
+    ][::core::mem::align_of::<HAP_mem_unmap_t>() - 8usize];
+    [
+        "Offset of field: HAP_mem_unmap_t::address",
+    ][::core::mem::offset_of!(HAP_mem_unmap_t, address) - 0usize];
+    [
+        "Offset of field: HAP_mem_unmap_t::bytes",
+    ][::core::mem::offset_of!(HAP_mem_unmap_t, bytes) - 8usize];
+};
+/// One request about memory.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct HAP_mem_req_payload_t {
+    /// `HAP_MEM_MAP` or `HAP_MEM_UNMAP`.
+    pub request_id: u8,
+    pub __bindgen_anon_1: HAP_mem_req_payload_t__bindgen_ty_1,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union HAP_mem_req_payload_t__bindgen_ty_1 {
+    /// For `HAP_MEM_MAP`.
+    pub map: HAP_mem_map_t,
+    /// For `HAP_MEM_UNMAP`.
+    pub unmap: HAP_mem_unmap_t,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of HAP_mem_req_payload_t__bindgen_ty_1",
+    ][::core::mem::size_of::<HAP_mem_req_payload_t__bindgen_ty_1>() - 48usize];
+    [
+        "Alignment of HAP_mem_req_payload_t__bindgen_ty_1",
+    ][::core::mem::align_of::<HAP_mem_req_payload_t__bindgen_ty_1>() - 8usize];
+    [
+        "Offset of field: HAP_mem_req_payload_t__bindgen_ty_1::map",
+    ][::core::mem::offset_of!(HAP_mem_req_payload_t__bindgen_ty_1, map) - 0usize];
+    [
+        "Offset of field: HAP_mem_req_payload_t__bindgen_ty_1::unmap",
+    ][::core::mem::offset_of!(HAP_mem_req_payload_t__bindgen_ty_1, unmap) - 0usize];
+};
+impl Default for HAP_mem_req_payload_t__bindgen_ty_1 {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of HAP_mem_req_payload_t",
+    ][::core::mem::size_of::<HAP_mem_req_payload_t>() - 56usize];
+    [
+        "Alignment of HAP_mem_req_payload_t",
+    ][::core::mem::align_of::<HAP_mem_req_payload_t>() - 8usize];
+    [
+        "Offset of field: HAP_mem_req_payload_t::request_id",
+    ][::core::mem::offset_of!(HAP_mem_req_payload_t, request_id) - 0usize];
+};
+impl Default for HAP_mem_req_payload_t {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+unsafe extern "C" {
+    /// Does it; 0 or an error. Not every DSP has this call.
+    pub fn HAP_mem_request(request: *mut HAP_mem_req_payload_t) -> ::core::ffi::c_int;
+}
 /// Limits of one clock.
 #[repr(C)]
 #[derive(Default, Copy, Clone)]
 pub struct HAP_corner_params_t {
     /// Corner to aim at.
-    pub target_corner: i32,
+    pub target_corner: u8,
     /// Lowest corner.
-    pub min_corner: i32,
+    pub min_corner: u8,
     /// Highest corner.
-    pub max_corner: i32,
+    pub max_corner: u8,
     /// Zero.
     pub reserved: [u32; 3usize],
 }
@@ -334,7 +474,7 @@ pub struct HAP_corner_params_t {
 const _: () = {
     [
         "Size of HAP_corner_params_t",
-    ][::core::mem::size_of::<HAP_corner_params_t>() - 24usize];
+    ][::core::mem::size_of::<HAP_corner_params_t>() - 16usize];
     [
         "Alignment of HAP_corner_params_t",
     ][::core::mem::align_of::<HAP_corner_params_t>() - 4usize];
@@ -343,13 +483,13 @@ const _: () = {
     ][::core::mem::offset_of!(HAP_corner_params_t, target_corner) - 0usize];
     [
         "Offset of field: HAP_corner_params_t::min_corner",
-    ][::core::mem::offset_of!(HAP_corner_params_t, min_corner) - 4usize];
+    ][::core::mem::offset_of!(HAP_corner_params_t, min_corner) - 1usize];
     [
         "Offset of field: HAP_corner_params_t::max_corner",
-    ][::core::mem::offset_of!(HAP_corner_params_t, max_corner) - 8usize];
+    ][::core::mem::offset_of!(HAP_corner_params_t, max_corner) - 2usize];
     [
         "Offset of field: HAP_corner_params_t::reserved",
-    ][::core::mem::offset_of!(HAP_corner_params_t, reserved) - 12usize];
+    ][::core::mem::offset_of!(HAP_corner_params_t, reserved) - 4usize];
 };
 /// A vote on clocks and sleep; a part counts when its `set_` field is 1.
 #[repr(C)]
@@ -357,7 +497,8 @@ const _: () = {
 pub struct HAP_power_dcvs_v3_t {
     pub set_dcvs_enable: u8,
     pub dcvs_enable: u8,
-    pub dcvs_option: i32,
+    /// `HAP_DCVS_V2_*`, looked at when the system may change clocks.
+    pub dcvs_option: u8,
     pub set_latency: u8,
     pub latency: u32,
     pub set_core_params: u8,
@@ -373,7 +514,7 @@ pub struct HAP_power_dcvs_v3_t {
 const _: () = {
     [
         "Size of HAP_power_dcvs_v3_t",
-    ][::core::mem::size_of::<HAP_power_dcvs_v3_t>() - 104usize];
+    ][::core::mem::size_of::<HAP_power_dcvs_v3_t>() - 80usize];
     [
         "Alignment of HAP_power_dcvs_v3_t",
     ][::core::mem::align_of::<HAP_power_dcvs_v3_t>() - 4usize];
@@ -385,55 +526,123 @@ const _: () = {
     ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, dcvs_enable) - 1usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::dcvs_option",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, dcvs_option) - 4usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, dcvs_option) - 2usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::set_latency",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_latency) - 8usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_latency) - 3usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::latency",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, latency) - 12usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, latency) - 4usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::set_core_params",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_core_params) - 16usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_core_params) - 8usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::core_params",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, core_params) - 20usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, core_params) - 12usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::set_bus_params",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_bus_params) - 44usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_bus_params) - 28usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::bus_params",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, bus_params) - 48usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, bus_params) - 32usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::set_dcvs_v3_params",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_dcvs_v3_params) - 72usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_dcvs_v3_params) - 48usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::dcvs_v3_params",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, dcvs_v3_params) - 76usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, dcvs_v3_params) - 52usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::set_sleep_disable",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_sleep_disable) - 100usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, set_sleep_disable) - 76usize];
     [
         "Offset of field: HAP_power_dcvs_v3_t::sleep_disable",
-    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, sleep_disable) - 101usize];
+    ][::core::mem::offset_of!(HAP_power_dcvs_v3_t, sleep_disable) - 77usize];
+};
+/// A vote on the matrix unit and its clock; a part counts when its `set_` field is 1.
+#[repr(C)]
+#[derive(Default, Copy, Clone)]
+pub struct HAP_power_hmx_v2_t {
+    pub set_power: u8,
+    pub power_up: u8,
+    pub set_clock: u8,
+    /// 1: the clock that goes with the core's.
+    pub pick_default: u8,
+    /// Corner to aim at.
+    pub target_corner: u16,
+    /// Lowest corner.
+    pub min_corner: u16,
+    /// Highest corner.
+    pub max_corner: u16,
+    /// `HAP_CLK_PERF_*`.
+    pub perf_mode: u8,
+    /// In place of corners; 0: none.
+    pub freq_mhz: u32,
+    /// The lowest; 0: none.
+    pub floor_freq_mhz: u32,
+    /// Zero.
+    pub reserved: [u32; 3usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of HAP_power_hmx_v2_t",
+    ][::core::mem::size_of::<HAP_power_hmx_v2_t>() - 32usize];
+    [
+        "Alignment of HAP_power_hmx_v2_t",
+    ][::core::mem::align_of::<HAP_power_hmx_v2_t>() - 4usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::set_power",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, set_power) - 0usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::power_up",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, power_up) - 1usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::set_clock",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, set_clock) - 2usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::pick_default",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, pick_default) - 3usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::target_corner",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, target_corner) - 4usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::min_corner",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, min_corner) - 6usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::max_corner",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, max_corner) - 8usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::perf_mode",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, perf_mode) - 10usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::freq_mhz",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, freq_mhz) - 12usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::floor_freq_mhz",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, floor_freq_mhz) - 16usize];
+    [
+        "Offset of field: HAP_power_hmx_v2_t::reserved",
+    ][::core::mem::offset_of!(HAP_power_hmx_v2_t, reserved) - 20usize];
 };
 /// One vote.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct HAP_power_request_t {
     /// One of `HAP_POWER_SET_*`.
-    pub type_: i32,
+    pub type_: u8,
     pub __bindgen_anon_1: HAP_power_request_t__bindgen_ty_1,
 }
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union HAP_power_request_t__bindgen_ty_1 {
     /// For `HAP_POWER_SET_APPTYPE`.
-    pub apptype: i32,
+    pub apptype: u8,
     /// For `HAP_POWER_SET_HVX`: 1 switches the vector units on.
     pub hvx_power_up: u8,
     /// For `HAP_POWER_SET_HMX`: 1 switches the matrix unit on.
     pub hmx_power_up: u8,
+    /// For `HAP_POWER_SET_HMX_V2`.
+    pub hmx_v2: HAP_power_hmx_v2_t,
     /// For `HAP_POWER_SET_DCVS_V3`.
     pub dcvs_v3: HAP_power_dcvs_v3_t,
     /// The largest request of any version, and the alignment of all of them.
@@ -456,6 +665,9 @@ const _: () = {
     [
         "Offset of field: HAP_power_request_t__bindgen_ty_1::hmx_power_up",
     ][::core::mem::offset_of!(HAP_power_request_t__bindgen_ty_1, hmx_power_up) - 0usize];
+    [
+        "Offset of field: HAP_power_request_t__bindgen_ty_1::hmx_v2",
+    ][::core::mem::offset_of!(HAP_power_request_t__bindgen_ty_1, hmx_v2) - 0usize];
     [
         "Offset of field: HAP_power_request_t__bindgen_ty_1::dcvs_v3",
     ][::core::mem::offset_of!(HAP_power_request_t__bindgen_ty_1, dcvs_v3) - 0usize];
@@ -498,6 +710,13 @@ unsafe extern "C" {
     pub fn HAP_power_set(
         client: *mut ::core::ffi::c_void,
         request: *mut HAP_power_request_t,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
+    /// Makes the bus corners of a vote on clocks hold where other clients are. Not every DSP has this call.
+    pub fn sysmon_set_dcvs_v3_protected_bus_corners(
+        request: *mut HAP_power_request_t,
+        enable: u32,
     ) -> ::core::ffi::c_int;
 }
 pub type qurt_thread_t = u32;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hexloom::transport::HwInfo;
-use hexloom_abi::limits::{MAX_THREADS, WINDOW_BYTES_DEFAULT, has_extended_mappings};
+use hexloom_abi::limits::{MAX_THREADS, has_extended_mappings, window_bytes};
 use hexloom_dsp::KernelSet;
 
 use crate::{DmaOptions, FaultPlan, Harsh};
@@ -21,8 +21,10 @@ pub struct SimOptions {
     pub n_threads: u32,
     /// Scratch (VTCM) bytes.
     pub scratch_bytes: u64,
-    /// Bytes of each session's 32-bit window.
+    /// Bytes of each session's 32-bit window; 0 = those that the architecture has.
     pub window_bytes: u64,
+    /// The DSP side maps buffers outside the window where the architecture can: older systems lack the call.
+    pub dsp_extended: bool,
     /// Let the host unmap what the DSP side has mapped still, as some drivers do; the mapping there lives on. Otherwise that
     /// is refused.
     pub lax_unmaps: bool,
@@ -49,7 +51,8 @@ impl Default for SimOptions {
             n_sessions: 4,
             n_threads: 0,
             scratch_bytes: 8 << 20,
-            window_bytes: WINDOW_BYTES_DEFAULT,
+            window_bytes: 0,
+            dsp_extended: true,
             lax_unmaps: false,
             call_timeout: Duration::from_secs(30),
             kernels: None,
@@ -89,6 +92,19 @@ impl SimOptions {
         self.kernels.unwrap_or_else(KernelSet::best)
     }
 
+    /// The window asked for, otherwise that of the architecture.
+    pub(crate) fn window_in_use(&self) -> u64 {
+        match self.window_bytes {
+            0 => window_bytes(self.arch),
+            bytes => bytes,
+        }
+    }
+
+    /// Whether the DSP side maps buffers outside the window.
+    pub(crate) fn maps_extended(&self) -> bool {
+        self.dsp_extended && has_extended_mappings(self.arch)
+    }
+
     pub(crate) fn hw_info(&self) -> HwInfo {
         let n_threads = match self.n_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -99,7 +115,8 @@ impl SimOptions {
             n_threads: n_threads.min(MAX_THREADS),
             n_hmx: 0,
             scratch_bytes: self.scratch_bytes,
-            window_bytes: self.window_bytes,
+            window_bytes: self.window_in_use(),
+            has_extended: self.maps_extended(),
         }
     }
 }

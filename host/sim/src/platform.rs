@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hexloom::transport::{TransportError, aee};
 use hexloom_abi::control::CountedEvents;
-use hexloom_abi::limits::{PMU_COUNTERS, has_extended_mappings, map_bytes_max};
+use hexloom_abi::limits::{PMU_COUNTERS, map_bytes_max};
 use hexloom_abi::{BufferDesc, Status};
 use hexloom_dsp::Platform;
 use hexloom_dsp::dma::Engine;
@@ -145,7 +145,7 @@ impl Platform for SimPlatform {
     }
 
     fn has_extended(&self) -> bool {
-        has_extended_mappings(self.process.options.arch)
+        self.process.options.maps_extended()
     }
 
     fn clean(&self, address: u64, bytes: u64) {

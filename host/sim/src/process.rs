@@ -95,7 +95,7 @@ impl Process {
             calls,
             memory: Mutex::new(Memory {
                 maps: HashMap::new(),
-                window: Window::new(options.window_bytes, harsh.late_free),
+                window: Window::new(options.window_in_use(), harsh.late_free),
                 far: Window::new(FAR_BYTES, None),
                 n_maps: 0,
             }),
@@ -319,7 +319,9 @@ impl Process {
         let start = window.place(bytes).map_err(|hole| {
             format!(
                 "no hole; the largest of the window of {} bytes is {}, {} are taken",
-                self.options.window_bytes, hole.largest, hole.taken
+                self.options.window_in_use(),
+                hole.largest,
+                hole.taken
             )
         })?;
         Ok(Placed {

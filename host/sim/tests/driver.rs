@@ -92,6 +92,28 @@ fn a_map_is_made_once_and_taken_back_once() {
 }
 
 /// Sizes are what an architecture takes; nothing large is touched, so nothing large is used.
+/// A window of no size is that of the architecture; mappings outside it are there where DSP and system have them.
+#[test]
+fn what_an_architecture_has() {
+    for (arch, window_mib, extended) in [
+        (68, 3000, false),
+        (73, 3000, false),
+        (75, 3200, false),
+        (81, 3200, true),
+    ] {
+        for dsp_extended in [true, false] {
+            let (_transport, session) = open(SimOptions {
+                arch,
+                dsp_extended,
+                ..SimOptions::default()
+            });
+            let hw = session.hw_info().expect("it is open");
+            assert_eq!(hw.window_bytes, window_mib * MIB, "v{arch}");
+            assert_eq!(hw.has_extended, extended && dsp_extended, "v{arch}");
+        }
+    }
+}
+
 #[test]
 fn what_an_architecture_maps() {
     let two_gib = 2048 * MIB;

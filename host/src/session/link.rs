@@ -59,6 +59,9 @@ impl Link {
         if options.extended_weights && !has_extended_mappings(hw.arch) {
             return Err(OpenError::NoExtendedMappings { at, arch: hw.arch });
         }
+        if options.extended_weights && !hw.has_extended {
+            return Err(OpenError::NoExtendedOnDsp { at, arch: hw.arch });
+        }
         let pinned_bytes = Pinned::bytes(options).ok_or_else(|| OpenError::Option {
             option: "n_slots",
             value: options.n_slots.into(),

@@ -38,7 +38,8 @@ pub struct SessionOptions {
     pub window_bytes: u64,
     /// Scratch bytes to use at most; 0 = all there is.
     pub scratch_bytes_max: u64,
-    /// Map weights outside the 32-bit window, where only DMA reaches them (v81 and later).
+    /// Map weights outside the 32-bit window, where only DMA reaches them (v81 and later). Refused at the opening where the
+    /// DSP's architecture or system has no such mappings.
     pub extended_weights: bool,
     /// Largest buffer that tensors are packed into.
     pub buffer_bytes_max: u64,

@@ -118,6 +118,8 @@ pub struct HwInfo {
     pub scratch_bytes: u64,
     /// Bytes of the 32-bit window that mappings can fill.
     pub window_bytes: u64,
+    /// Whether the DSP side maps buffers outside that window.
+    pub has_extended: bool,
 }
 
 /// The block of a request.

@@ -65,20 +65,25 @@ impl<'a> Image<'a> {
 
     /// Names that the file gives to others.
     pub(crate) fn exports(&self) -> Result<BTreeSet<String>> {
-        self.dynamic_names(|undefined| !undefined)
+        self.dynamic_names(|undefined, _| !undefined)
     }
 
-    /// Names that it asks for.
+    /// Names that it asks for and needs.
     pub(crate) fn undefined(&self) -> Result<BTreeSet<String>> {
-        self.dynamic_names(|undefined| undefined)
+        self.dynamic_names(|undefined, weak| undefined && !weak)
     }
 
-    fn dynamic_names(&self, wanted: impl Fn(bool) -> bool) -> Result<BTreeSet<String>> {
+    /// Names that it asks for and does without where the loader has none.
+    pub(crate) fn optional(&self) -> Result<BTreeSet<String>> {
+        self.dynamic_names(|undefined, weak| undefined && weak)
+    }
+
+    fn dynamic_names(&self, wanted: impl Fn(bool, bool) -> bool) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for symbol in self
             .file
             .dynamic_symbols()
-            .filter(|symbol| wanted(symbol.is_undefined()))
+            .filter(|symbol| wanted(symbol.is_undefined(), symbol.is_weak()))
         {
             names.insert(
                 symbol

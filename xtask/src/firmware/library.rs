@@ -20,6 +20,8 @@ pub(crate) struct Lists {
     pub(super) exports: BTreeSet<String>,
     /// What it asks the loader for, with the architectures where it does so; none means all.
     pub(super) undefined: BTreeMap<String, BTreeSet<String>>,
+    /// What it asks for and does without, likewise.
+    pub(super) optional: BTreeMap<String, BTreeSet<String>>,
     /// What the loader is known to have.
     pub(super) provided: BTreeSet<String>,
     /// Where each section goes.
@@ -44,6 +46,7 @@ impl Lists {
         Ok(Self {
             exports: list("exports.txt")?.into_keys().collect(),
             undefined: list("undefined.txt")?,
+            optional: list("optional.txt")?,
             provided: list("provided.txt")?.into_keys().collect(),
             script: folder.join("library.x"),
         })
@@ -54,6 +57,7 @@ impl Lists {
         let image = Image::parse(file).with_context(|| facts.image.clone())?;
         let mut faults = loader::faults(&image, facts.arch(), &facts.image)?;
         faults.extend(self.name_faults(facts.arch(), &image.exports()?, &image.undefined()?));
+        faults.extend(self.optional_faults(facts.arch(), &image.optional()?));
         if faults.is_empty() {
             return Ok(());
         }
@@ -61,9 +65,7 @@ impl Lists {
     }
 
     fn name_faults(&self, arch: &str, exports: &BTreeSet<String>, undefined: &BTreeSet<String>) -> Vec<String> {
-        let here = |archs: &BTreeSet<String>| archs.is_empty() || archs.contains(arch);
-        let listed = self.undefined.iter().filter(|(_, archs)| here(archs));
-        let listed: BTreeSet<String> = listed.map(|(name, _)| name.clone()).collect();
+        let listed = listed(&self.undefined, arch);
         let mut faults = Vec::new();
         for name in exports.difference(&self.exports) {
             faults.push(format!(
@@ -90,6 +92,24 @@ impl Lists {
         }
         faults
     }
+
+    fn optional_faults(&self, arch: &str, optional: &BTreeSet<String>) -> Vec<String> {
+        let listed = listed(&self.optional, arch);
+        let unlisted = optional
+            .difference(&listed)
+            .map(|name| format!("it looks for `{name}`, which toolchains/link/optional.txt does not name for {arch}"));
+        let unused = listed
+            .difference(optional)
+            .map(|name| format!("it does not look for `{name}` that toolchains/link/optional.txt names for {arch}"));
+        unlisted.chain(unused).collect()
+    }
+}
+
+/// Names of a list that are for an architecture.
+fn listed(list: &BTreeMap<String, BTreeSet<String>>, arch: &str) -> BTreeSet<String> {
+    let here = |archs: &BTreeSet<String>| archs.is_empty() || archs.contains(arch);
+    let names = list.iter().filter(|(_, archs)| here(archs));
+    names.map(|(name, _)| name.clone()).collect()
 }
 
 /// Links the static library twice: with symbols, and without.
@@ -182,6 +202,7 @@ mod tests {
         let mut lists = Lists {
             exports: set(&["open", "close"]),
             undefined: names("sleep\nmap v68 v73\nmap2 v75\n"),
+            optional: names("far v75\n"),
             provided: set(&["sleep", "map", "map2"]),
             script: PathBuf::new(),
         };
@@ -201,6 +222,14 @@ mod tests {
         for (fault, words) in faults.iter().zip(wanted) {
             assert!(fault.contains(words), "{fault}");
         }
+        assert!(lists.optional_faults("v75", &set(&["far"])).is_empty());
+        assert!(lists.optional_faults("v73", &set(&[])).is_empty());
+        let faults = lists.optional_faults("v75", &set(&["near"]));
+        assert!(
+            faults.len() == 2 && faults[0].contains("looks for `near`"),
+            "{faults:?}"
+        );
+        assert!(faults[1].contains("not look for `far`"), "{faults:?}");
         lists.provided.remove("sleep");
         let faults = lists.name_faults("v73", &set(&["open", "close"]), &set(&["sleep", "map"]));
         assert!(faults.len() == 1 && faults[0].contains("provided.txt"), "{faults:?}");
@@ -212,5 +241,6 @@ mod tests {
         assert!(lists.exports.contains("hexloom_skel_handle_invoke"));
         assert!(lists.provided.contains("HAP_debug_v2"));
         assert!(lists.undefined.keys().all(|name| lists.provided.contains(name)));
+        assert!(lists.optional.keys().all(|name| !lists.undefined.contains_key(name)));
     }
 }

@@ -1,4 +1,5 @@
 //! What the dispatcher of the SDK's IDL compiler calls (`toolchains/sdk/hexloom.idl`), where it takes the place of ours.
+//! It hands over buffers that are aligned as that file's words are, to 4 bytes.
 
 use core::ffi::{CStr, c_char};
 
@@ -40,7 +41,7 @@ pub extern "C" fn hexloom_close(handle: u64) -> u32 {
 ///
 /// # Safety
 /// - `message` is null or readable;
-/// - `answer` is null or writable, and aligned.
+/// - `answer` is null or writable; the interface's structures are of 4-byte words, so it is aligned to no more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hexloom_call(
     handle: u64,
@@ -54,8 +55,8 @@ pub unsafe extern "C" fn hexloom_call(
     let message = unsafe { message.read() };
     match Library.call(handle, &message) {
         Ok(reply) => {
-            // SAFETY: not null, and so writable and aligned by the caller's promise.
-            unsafe { answer.write(reply) };
+            // SAFETY: not null, and so writable by the caller's promise; it need not be aligned.
+            unsafe { answer.write_unaligned(reply) };
             0
         }
         Err(refusal) => refusal.code(),

@@ -4,8 +4,8 @@
 //! FastRPC opens it, closes it and hands over the control messages that the emulator image takes from its socket, and the
 //! address that goes with it. Batches arrive on the packet queue.
 //!
-//! Reading order: [`entry`], [`session`] (start, serve, stop), [`queue`], [`platform`], [`vtcm`], [`power`], [`threads`],
-//! [`guarded`]. All memory is static: the DSP's loader provides no allocator to a library.
+//! Reading order: [`entry`], [`session`] (start, serve, stop), [`queue`], [`platform`], [`vtcm`], [`power`], [`optional`],
+//! [`threads`], [`guarded`]. All memory is static: the DSP's loader provides no allocator to a library.
 #![no_std]
 #![feature(asm_experimental_arch, core_intrinsics)]
 #![allow(internal_features, reason = "`abort` is the one intrinsic, for panics")]
@@ -16,6 +16,7 @@ mod guarded;
 #[cfg(feature = "idl-skel")]
 pub mod idl;
 mod log;
+mod optional;
 mod platform;
 mod power;
 mod queue;

@@ -8,6 +8,8 @@ use hexloom_hexagon_sys::dsp;
 
 use crate::arch::ARCH;
 
+/// Of interest to whoever looks for the reason of something.
+pub(crate) const HIGH: u32 = dsp::HAP_LEVEL_HIGH;
 /// Something is wrong.
 pub(crate) const ERROR: u32 = dsp::HAP_LEVEL_ERROR;
 /// The process ends.
@@ -32,7 +34,7 @@ fn frame(bytes: &[u8]) {
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");
     }
-    put(dsp::HAP_LEVEL_HIGH, &mut text);
+    put(HIGH, &mut text);
 }
 
 /// Where the loader has put the library.

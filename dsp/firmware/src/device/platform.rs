@@ -10,10 +10,11 @@ use hexloom_dsp::Platform;
 use hexloom_dsp::dma::Engine;
 use hexloom_dsp::dma::device::DeviceEngine;
 use hexloom_dsp::dma::ring::RingEngine;
-use hexloom_dsp::platform::{Mapped, event_registers};
+use hexloom_dsp::platform::{Base, DeviceAddress, Mapped, event_registers};
 use hexloom_hexagon_sys::dsp;
 
 use crate::arch::{self, ARCH};
+use crate::{log, optional};
 
 /// Up to and with this architecture the system has the older mapping call only, which takes less than 2 GiB.
 const LAST_WITHOUT_MMAP2: u32 = 73;
@@ -43,9 +44,8 @@ impl Platform for QurtPlatform {
     }
 
     fn map(&self, buffer: &BufferDesc) -> Result<Mapped, Status> {
-        // Memory outside the 32-bit window needs a call whose name no shipped library shows.
         if buffer.flags & BUFFER_EXTENDED != 0 {
-            return Err(Status::MapFailed);
+            return map_extended(buffer);
         }
         let (bytes, fd) = (u32::try_from(buffer.bytes), i32::try_from(buffer.fd));
         let (Ok(bytes), Ok(fd)) = (bytes, fd) else {
@@ -67,8 +67,15 @@ impl Platform for QurtPlatform {
         Ok(Mapped::window(u64::from(address), buffer.bytes))
     }
 
+    fn has_extended(&self) -> bool {
+        has_extended()
+    }
+
     fn unmap(&self, _fd: u32, mapped: Mapped) {
-        let Some(address) = mapped.address() else { return };
+        let address = match mapped.base {
+            Base::Window(address) => address,
+            Base::Extended(address) => return unmap_extended(address, mapped.bytes),
+        };
         let start = address as usize as *mut _;
         // What cannot be taken back stays until the process ends; there is nobody to tell.
         if ARCH > LAST_WITHOUT_MMAP2 {
@@ -145,6 +152,55 @@ impl Platform for QurtPlatform {
         // SAFETY: the address is live and only compared.
         let _ = unsafe { dsp::qurt_futex_wake(word.as_ptr().cast(), i32::MAX) };
     }
+}
+
+/// Whether this DSP's system has the call for mappings outside the window. That it grants one is known when it has.
+pub(crate) fn has_extended() -> bool {
+    optional::request_memory().is_some()
+}
+
+/// Only the DMA engine goes there, past the caches, and it only reads.
+fn map_extended(buffer: &BufferDesc) -> Result<Mapped, Status> {
+    let request_memory = optional::request_memory().ok_or(Status::NoExtended)?;
+    let fd = i32::try_from(buffer.fd).map_err(|_| Status::MapFailed)?;
+    let mut request = dsp::HAP_mem_req_payload_t {
+        request_id: dsp::HAP_MEM_MAP as u8,
+        ..dsp::HAP_mem_req_payload_t::default()
+    };
+    request.__bindgen_anon_1.map = dsp::HAP_mem_map_t {
+        bytes: buffer.bytes,
+        protection: (dsp::HAP_MEM_CACHE_NON_SHARED | dsp::HAP_PROT_READ) as i32,
+        flags: dsp::HAP_MEM_FLAGS_EXTENDED_MAP as i32,
+        fd,
+        ..dsp::HAP_mem_map_t::default()
+    };
+    // SAFETY: the request is live for the call; a fresh mapping at an address of the system's choice touches no existing
+    // memory.
+    let result = unsafe { request_memory(&raw mut request) };
+    // SAFETY: written as this part above; any bytes are such a part.
+    let address = unsafe { request.__bindgen_anon_1.map }.mapped_address;
+    if result != 0 || address == 0 {
+        log::line(log::ERROR, "no mapping outside the window", "code", result as u32);
+        return Err(Status::MapFailed);
+    }
+    Ok(Mapped::extended(DeviceAddress::new(address), buffer.bytes))
+}
+
+fn unmap_extended(address: DeviceAddress, bytes: u64) {
+    let Some(request_memory) = optional::request_memory() else {
+        return;
+    };
+    let mut request = dsp::HAP_mem_req_payload_t {
+        request_id: dsp::HAP_MEM_UNMAP as u8,
+        ..dsp::HAP_mem_req_payload_t::default()
+    };
+    request.__bindgen_anon_1.unmap = dsp::HAP_mem_unmap_t {
+        address: address.source(),
+        bytes,
+    };
+    // What cannot be taken back stays until the process ends.
+    // SAFETY: the request is live for the call; the mapping table gives each mapping back once, between two ops.
+    let _ = unsafe { request_memory(&raw mut request) };
 }
 
 /// Lets the performance counters rest, if they count for this process.

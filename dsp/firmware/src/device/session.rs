@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use heapless::Vec;
 use hexloom_abi::code::StatusCode;
-use hexloom_abi::control::{ControlReply, CountedEvents};
-use hexloom_abi::limits::{MAX_THREADS, WINDOW_BYTES_DEFAULT};
+use hexloom_abi::control::{ControlReply, CountedEvents, REPLY_EXTENDED};
+use hexloom_abi::limits::{MAX_THREADS, window_bytes};
 use hexloom_abi::{BatchReply, StartRequest, Status};
 use hexloom_dsp::control::Control;
 use hexloom_dsp::hmx::MatrixUse;
@@ -100,10 +100,11 @@ pub(crate) struct Process;
 impl Control for Process {
     fn hw_info(&self) -> ControlReply {
         ControlReply {
+            flags: if platform::has_extended() { REPLY_EXTENDED } else { 0 },
             arch: ARCH,
             n_threads: threads::available(),
             scratch_bytes: u64::from(vtcm::total_bytes()),
-            window_bytes: WINDOW_BYTES_DEFAULT,
+            window_bytes: window_bytes(ARCH),
             ..ControlReply::new(Status::Ok)
         }
     }
@@ -220,10 +221,7 @@ unsafe extern "C" fn serve(_: *mut c_void) {
                 let _ = RUNNING.with(0, |running| running.as_mut().map(Running::rest));
                 continue;
             }
-            Err(_) => {
-                log::line(log::ERROR, "the queue is gone", "", 0);
-                break;
-            }
+            Err(_) => break,
         }
         let drained = RUNNING.with(LOCK_TIMEOUT_US, |running| running.as_mut().map(Running::drain));
         if drained.is_none() {

@@ -13,6 +13,8 @@ use crate::log;
 
 /// The first architecture with the matrix unit that `hexloom_dsp::hmx` drives.
 const FIRST_WITH_MATRIX_UNIT: u32 = 73;
+/// VTCM of a DSP that does not tell how much it has. Too much is refused with the grant.
+const LIKELY_BYTES: u32 = 8 << 20;
 /// Longest wait for the first grant.
 const GRANT_TIMEOUT_US: u32 = 1_000_000;
 /// Longest wait to take it again, a batch of somebody else long.
@@ -33,13 +35,17 @@ pub(crate) struct Vtcm {
 // SAFETY: the address is that of memory which the holder of the session's lock uses.
 unsafe impl Send for Vtcm {}
 
-/// Bytes of VTCM that this DSP has; 0 when it does not tell.
+/// Bytes of VTCM that this DSP has, or that it most likely has where it does not tell.
 pub(crate) fn total_bytes() -> u32 {
     let mut bytes = 0;
     let none = core::ptr::null_mut();
     // SAFETY: the one output is live, the others are allowed to be null.
     let result = unsafe { dsp::compute_resource_query_VTCM(0, &raw mut bytes, none, core::ptr::null_mut(), none) };
-    if result == 0 { bytes } else { 0 }
+    if result == 0 && bytes != 0 {
+        return bytes;
+    }
+    log::line(log::ERROR, "the size of the VTCM is not told", "code", result as u32);
+    LIKELY_BYTES
 }
 
 impl Vtcm {

@@ -25,6 +25,7 @@ pub(super) fn hw_info(connection: &FastRpcConnection) -> Result<HwInfo, Transpor
         n_hmx: u32::from(reply.arch >= FIRST_WITH_MATRIX_UNIT),
         scratch_bytes: reply.scratch_bytes,
         window_bytes: reply.window_bytes,
+        has_extended: reply.has_extended(),
     })
 }
 

@@ -69,7 +69,12 @@ fn any_byte_may_hold_anything() {
             broken[at] = value;
             let _ = stamp(&mut broken);
             if let Ok(image) = Image::parse(&broken) {
-                let _ = (image.loaded_bytes(), image.exports(), image.undefined());
+                let _ = (
+                    image.loaded_bytes(),
+                    image.exports(),
+                    image.undefined(),
+                    image.optional(),
+                );
                 let _ = faults(&image, "v73", "lib.so");
             }
         }

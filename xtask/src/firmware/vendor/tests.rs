@@ -91,6 +91,7 @@ impl Bench {
                 undefined: ["qurt_sleep", "HAP_debug_v2"]
                     .map(|name| (name.to_owned(), set(&[])))
                     .into(),
+                optional: [].into(),
                 provided: set(&["qurt_sleep", "HAP_debug_v2"]),
                 script: Path::new(ROOT).join("toolchains/link/library.x"),
             },
