@@ -206,6 +206,7 @@ pub(crate) mod tests {
             lists: Lists {
                 exports: BTreeSet::new(),
                 undefined: Default::default(),
+                optional: Default::default(),
                 provided: BTreeSet::new(),
                 script: PathBuf::new(),
             },
