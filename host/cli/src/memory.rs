@@ -115,18 +115,23 @@ impl Footprint {
         let cache_per_token = parts.config.cache_bytes_per_token();
         let rows = cache_rows(parts.n_ctx);
         let fixed = parts.weights + parts.compute_without_masks + parts.pinned;
+        // The file says how large a row of the cache is and need not make sense; a sum beyond 64 bits fits no window.
+        let (cache, masks) = (
+            rows.saturating_mul(cache_per_token),
+            rows.saturating_mul(mask_bytes(parts.n_batch)),
+        );
         let per_token = cache_per_token + mask_bytes(parts.n_batch);
-        let total = fixed + rows * per_token;
+        let total = fixed.saturating_add(cache).saturating_add(masks);
         let usable = parts.window.saturating_sub(GUARDS);
         let left = usable.saturating_sub(fixed);
-        let most = left / per_token / u64::from(ATTENTION_BLOCK) * u64::from(ATTENTION_BLOCK);
+        let most = whole_blocks(left / per_token);
         Self {
             n_ctx: parts.n_ctx,
             n_batch: parts.n_batch,
             n_ctx_train: parts.config.n_ctx_train,
             weight_bytes: parts.weights,
-            cache_bytes: rows * cache_per_token,
-            compute_bytes: parts.compute_without_masks + rows * mask_bytes(parts.n_batch),
+            cache_bytes: cache,
+            compute_bytes: parts.compute_without_masks + masks,
             pinned_bytes: parts.pinned,
             total_bytes: total,
             window_bytes: parts.window,
@@ -135,7 +140,7 @@ impl Footprint {
             weights: None,
             limits: BufferLimits::new(0, parts.window),
             graphs: Vec::new(),
-            n_ctx_max: u32::try_from(most).unwrap_or(u32::MAX),
+            n_ctx_max: most,
         }
     }
 }
@@ -179,16 +184,23 @@ pub(crate) fn beside(gguf: &Gguf, n_ctx: u32, sessions: &[Session]) -> Result<u6
         window: first.window_bytes() + first.pinned_bytes(),
         config: &LlamaConfig::from_gguf(gguf)?,
     });
-    let beside = footprint.cache_bytes / n_sessions + footprint.compute_bytes;
-    if beside > first.window_bytes() {
-        let per_token = footprint.cache_bytes / u64::from(n_ctx.max(1)) / n_sessions + mask_bytes(BATCH_TOKENS as u32);
+    let room = Room {
+        window: first.window_bytes(),
+        cache_per_row: LlamaConfig::from_gguf(gguf)?.cache_bytes_per_token(),
+        n_sessions,
+    };
+    let beside = room.taken(n_ctx);
+    if beside > room.window {
         return Err(Failure::Argument(format!(
-            "{} with a context of {} tokens needs {} beside the weights, the device's window has {}; use at most --ctx {}",
+            "{} with a context of {} tokens needs {} beside the weights, the device's window has {}; {}",
             gguf.path().display(),
             grouped(n_ctx.into()),
             mib(beside),
-            mib(first.window_bytes()),
-            first.window_bytes().saturating_sub(COMPUTE_BYTES) / per_token.max(1)
+            mib(room.window),
+            match room.n_ctx_max() {
+                0 => format!("not even one of {ATTENTION_BLOCK} fits"),
+                most => format!("use at most --ctx {most}"),
+            }
         )));
     }
     if weights / n_sessions + beside > first.window_bytes() {
@@ -228,7 +240,77 @@ fn mask_bytes(n_batch: u32) -> u64 {
     2 * (1 + prompt)
 }
 
+/// A session's window without its weights: what a context takes of it, and how long one may be.
+struct Room {
+    window: u64,
+    /// Cache bytes of a token of context, in all sessions.
+    cache_per_row: u64,
+    n_sessions: u64,
+}
+
+impl Room {
+    /// Bytes of cache, masks and computed tensors for a context of `n_ctx` tokens.
+    fn taken(&self, n_ctx: u32) -> u64 {
+        let rows = cache_rows(n_ctx);
+        let cache = rows.saturating_mul(self.cache_per_row) / self.n_sessions;
+        let masks = rows.saturating_mul(mask_bytes(BATCH_TOKENS as u32));
+        cache.saturating_add(masks).saturating_add(COMPUTE_BYTES)
+    }
+
+    /// The longest context that fits, 0 if none does. Caches have whole blocks of rows, so this counts in blocks too.
+    fn n_ctx_max(&self) -> u32 {
+        let per_row = self.cache_per_row.div_ceil(self.n_sessions) + mask_bytes(BATCH_TOKENS as u32);
+        whole_blocks(self.window.saturating_sub(COMPUTE_BYTES) / per_row)
+    }
+}
+
+/// Tokens of the whole blocks of attention among `rows`.
+fn whole_blocks(rows: u64) -> u32 {
+    let block = u64::from(ATTENTION_BLOCK);
+    (rows.min(u32::MAX.into()) / block * block) as u32
+}
+
 /// Tokens that a cache for `n_ctx` has room for: whole blocks of attention.
 fn cache_rows(n_ctx: u32) -> u64 {
     u64::from(n_ctx.max(1)).next_multiple_of(u64::from(ATTENTION_BLOCK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_that_is_advised_fits_and_the_next_block_does_not() {
+        // SmolLM2-135M and the usual window, then sizes that no division comes out even for.
+        let smol = 2 * 2 * 192 * 30;
+        for (window, cache_per_row, n_sessions) in [
+            (3_347_054_592, smol, 1),
+            (3_347_054_592, smol, 7),
+            (1 << 32, 4, 3),
+            (COMPUTE_BYTES + 64 * (smol + 130), smol, 1),
+        ] {
+            let room = Room {
+                window,
+                cache_per_row,
+                n_sessions,
+            };
+            let most = room.n_ctx_max();
+            assert!(most >= ATTENTION_BLOCK && most.is_multiple_of(ATTENTION_BLOCK));
+            assert!(room.taken(most) <= window, "{most} tokens in {window}");
+            // Rows that sessions share are rounded up, by less than a byte a row each.
+            let slack = u64::from(most);
+            assert!(room.taken(most + 1) + slack > window, "{most} tokens in {window}");
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_64_bits_fit_nowhere() {
+        let room = Room {
+            window: 1 << 32,
+            cache_per_row: u64::MAX / 8,
+            n_sessions: 1,
+        };
+        assert!(room.taken(u32::MAX) > room.window);
+        assert_eq!(room.n_ctx_max(), 0);
+    }
 }

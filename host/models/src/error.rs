@@ -182,6 +182,19 @@ pub enum ModelError {
         n_tensors: usize,
     },
 
+    /// A tensor that nothing would be computed with.
+    #[error(
+        "{}: the graph of this architecture has no place for the tensor {tensor}, and without it the text would be another; \
+         convert the model without it or use another one",
+        path.display()
+    )]
+    UnusedTensor {
+        /// The model file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+
     /// A number of dimensions or an extent that no tensor can have.
     #[error("{}: the tensor {tensor} has the extents {ne:?}: {reason}", path.display())]
     Extents {

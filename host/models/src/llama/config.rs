@@ -31,6 +31,8 @@ pub struct LlamaConfig {
     pub rope: RopeParams,
     /// What the layers that look back over a window only have of their own, if there are any.
     pub local: Option<LocalConfig>,
+    /// Logits are bent so that none is larger than this, in either direction.
+    pub logit_cap: Option<f32>,
     pub(crate) family: &'static Family,
 }
 
@@ -39,7 +41,7 @@ pub struct LlamaConfig {
 pub struct LocalConfig {
     /// Positions that a token sees, itself included.
     pub window: u32,
-    /// The last of so many layers sees everything, the others a window.
+    /// The last of so many layers sees everything, the others a window; with 0 all layers see a window.
     pub period: u32,
     /// Rotary embedding.
     pub rope: RopeParams,
@@ -87,6 +89,7 @@ impl LlamaConfig {
         let vocabulary = gguf.tensor("token_embd.weight")?.ne()[1];
         let n_vocab = u32::try_from(vocabulary).ok().filter(|&n| n < 1 << 24);
         let n_vocab = n_vocab.ok_or_else(|| bad(gguf, "rows of token_embd.weight", vocabulary, "below 2^24"))?;
+        let rope = rope(gguf, family, head_size, n_ctx_train)?;
         Ok(Self {
             n_layers: count("block_count", 1000)?,
             n_embd,
@@ -97,10 +100,14 @@ impl LlamaConfig {
             n_vocab,
             n_ctx_train,
             norm_eps: gguf.get(&key("attention.layer_norm_rms_epsilon"))?,
-            rope: rope(gguf, family, head_size, n_ctx_train)?,
             local: match &family.local {
-                Some(layers) => local(gguf, family, layers, head_size)?,
+                Some(layers) => local(gguf, family, layers, &rope, head_size)?,
                 None => None,
+            },
+            rope,
+            logit_cap: match family.capped_logits {
+                true => logit_cap(gguf, &key("final_logit_softcapping"))?,
+                false => None,
             },
             family,
         })
@@ -132,25 +139,31 @@ impl LlamaConfig {
     }
 }
 
-/// Local layers turn by a base of their own and are never stretched to longer contexts.
+/// Local layers turn by a base of their own and are never stretched to longer contexts. A window of 0 is none, and of a
+/// pattern of 1 no layer is local.
 fn local(
     gguf: &Gguf,
     family: &Family,
     layers: &LocalLayers,
+    rope: &RopeParams,
     head_size: u32,
 ) -> Result<Option<LocalConfig>, ModelError> {
     let key = |name: &str| format!("{}.{name}", family.architecture);
-    let Some(window) = gguf.find::<u32>(&key("attention.sliding_window"))? else {
+    let window = gguf.find::<u32>(&key("attention.sliding_window"))?.unwrap_or(0);
+    let period = gguf.find::<u32>(&key("attention.sliding_window_pattern"))?;
+    let period = period.unwrap_or(layers.period);
+    if window == 0 || period == 1 {
         return Ok(None);
-    };
+    }
     let base_key = key("rope.freq_base_swa");
     let freq_base = gguf.find::<f32>(&base_key)?.unwrap_or(layers.freq_base);
     Ok(Some(LocalConfig {
         window: in_range(gguf, &key("attention.sliding_window"), window, 1 << 24)?,
-        period: layers.period,
+        period,
         rope: RopeParams {
             n_dims: head_size,
             mode: family.rope_mode,
+            attn_factor: rope.attn_factor,
             freq_base: positive(gguf, &base_key, freq_base)?,
             ..RopeParams::default()
         },
@@ -172,12 +185,24 @@ fn rope(gguf: &Gguf, family: &Family, head_size: u32, n_ctx_train: u32) -> Resul
         ..RopeParams::default()
     };
     positive(gguf, &key("freq_base"), rope.freq_base)?;
-    let factor = gguf.find::<f32>(&key("scaling.factor"))?.unwrap_or(1.0);
-    match gguf.find::<&str>(&key("scaling.type"))? {
-        None | Some("none") => {}
-        Some(kind @ ("linear" | "yarn")) => {
+    let attn_factor_key = key("scaling.attn_factor");
+    let attn_factor = gguf.find::<f32>(&attn_factor_key)?.unwrap_or(1.0);
+    rope.attn_factor = positive(gguf, &attn_factor_key, attn_factor)?;
+    // Files from before there were kinds of scaling have the old key. A factor of 0 stands for none.
+    let (factor_key, factor) = match gguf.find::<f32>(&key("scaling.factor"))? {
+        Some(factor) => (key("scaling.factor"), factor),
+        None => {
+            let old = key("scale_linear");
+            let factor = gguf.find::<f32>(&old)?.unwrap_or(0.0);
+            (old, factor)
+        }
+    };
+    let factor = if factor == 0.0 { 1.0 } else { factor };
+    match gguf.find::<&str>(&key("scaling.type"))?.unwrap_or("linear") {
+        "none" => {}
+        kind @ ("linear" | "yarn") => {
             if !(factor.is_finite() && factor >= 1.0) {
-                return Err(bad(gguf, &key("scaling.factor"), factor, "numbers from 1 upward"));
+                return Err(bad(gguf, &factor_key, factor, "0 and numbers from 1 upward"));
             }
             rope.freq_scale = 1.0 / factor;
             if kind == "yarn" {
@@ -186,9 +211,15 @@ fn rope(gguf: &Gguf, family: &Family, head_size: u32, n_ctx_train: u32) -> Resul
                 rope.n_ctx_orig = trained.unwrap_or(n_ctx_train);
             }
         }
-        Some(other) => return Err(bad(gguf, &key("scaling.type"), other, "none, linear and yarn")),
+        other => return Err(bad(gguf, &key("scaling.type"), other, "none, linear and yarn")),
     }
     Ok(rope)
+}
+
+/// The cap of the logits; 0 is none.
+fn logit_cap(gguf: &Gguf, key: &str) -> Result<Option<f32>, ModelError> {
+    let cap = gguf.find::<f32>(key)?.filter(|&cap| cap != 0.0);
+    cap.map(|cap| positive(gguf, key, cap)).transpose()
 }
 
 fn positive(gguf: &Gguf, key: &str, value: f32) -> Result<f32, ModelError> {

@@ -26,12 +26,16 @@ pub(crate) struct Family {
     pub(crate) wide_scale_layers: Option<u32>,
     /// Layers that look back over a window only, where the file names its length.
     pub(crate) local: Option<LocalLayers>,
+    /// Whether a file can name a cap for the logits.
+    pub(crate) capped_logits: bool,
+    /// Whether a file can have biases beside its matrices.
+    pub(crate) biases: bool,
 }
 
 /// Which layers look back over a window only.
 #[derive(Debug, PartialEq)]
 pub(crate) struct LocalLayers {
-    /// The last of so many layers sees everything, the others a window.
+    /// The last of so many layers sees everything, the others a window, where the file does not say.
     pub(crate) period: u32,
     /// Base of their rotary embedding, where the file names none.
     pub(crate) freq_base: f32,
@@ -46,6 +50,8 @@ const LLAMA: Family = Family {
     post_norms: false,
     wide_scale_layers: None,
     local: None,
+    capped_logits: false,
+    biases: true,
 };
 
 const GEMMA3: Family = Family {
@@ -61,6 +67,8 @@ const GEMMA3: Family = Family {
         period: 6,
         freq_base: 10_000.0,
     }),
+    capped_logits: true,
+    biases: false,
 };
 
 const FAMILIES: [&Family; 2] = [&LLAMA, &GEMMA3];

@@ -4,6 +4,7 @@
 //! position; masks F16 `[n_ctx, T]`, of which the graph sees the first `n_kv` columns. `n_kv` and with it the views of
 //! caches and masks are patched as the conversation grows.
 
+use hexloom::abi::Opcode;
 use hexloom::abi::limits::LINE_BYTES;
 use hexloom::{Buffer, DType, Event, Graph, GraphError, MapError, Reduction, SubmitError, TensorId};
 
@@ -178,7 +179,12 @@ fn build_part(
             Some(output) => output,
             None => required(model, &mut g, "token_embd.weight")?,
         };
-        let result = g.mul_mat("logits", output, x)?;
+        let mut result = g.mul_mat("logits", output, x)?;
+        if let Some(cap) = config.logit_cap {
+            let small = g.scale("logits over cap", result, 1.0 / cap, 0.0)?;
+            let bent = g.unary("logits bent", Opcode::Tanh, small)?;
+            result = g.scale("logits capped", bent, cap, 0.0)?;
+        }
         g.output(result);
         logits = Some(result);
     }

@@ -60,8 +60,8 @@ impl Layers<'_> {
     }
 
     /// The product of the weight that is named first with what `segment` makes for each rank, summed over the ranks in
-    /// their order: here if this part has them all, otherwise between the sessions. Then the norm that is named second,
-    /// in families that have it, and `residual`.
+    /// their order: here if this part has them all, otherwise between the sessions. Then its bias, where the model has
+    /// one, the norm that is named second, in families that have it, and `residual`.
     fn sum(
         &mut self,
         g: &mut Graph,
@@ -69,6 +69,8 @@ impl Layers<'_> {
         residual: TensorId,
         mut segment: impl FnMut(&mut Self, &mut Graph, usize) -> Result<TensorId, GraphError>,
     ) -> Result<TensorId, GraphError> {
+        // Once, after the sum: not by each rank.
+        let bias = self.model.find(g, &format!("{name}.bias"), 0)?;
         if let Some(reduction) = &self.joints.reduction {
             let rank = self.ranks.start;
             let x = segment(self, g, rank)?;
@@ -81,16 +83,16 @@ impl Layers<'_> {
             let srcs = vec![Some(weight), Some(x)];
             g.node(name, Opcode::MulMat, [0; MAX_PARAMS], srcs, vec![partials[rank]])?;
             let sum = format!("{name} sum");
-            if !self.model.config().family.post_norms {
+            if !self.model.config().family.post_norms && bias.is_none() {
                 return g.all_reduce_add(&sum, reduction, rank, &partials, residual);
             }
             let total = g.all_reduce(&sum, reduction, rank, &partials)?;
-            return self.add_normed(g, post_norm, total, residual);
+            return self.finish(g, (name, post_norm), total, bias, residual);
         }
         let mut total = None;
         for rank in self.ranks.clone() {
             let x = segment(self, g, rank)?;
-            let product = self.project(g, name, x, rank)?;
+            let product = self.product(g, name, x, rank)?;
             total = Some(match total {
                 Some(total) => g.add(&format!("{name} sum"), total, product)?,
                 None => product,
@@ -100,6 +102,22 @@ impl Layers<'_> {
             name: name.to_owned(),
             what: "a part without ranks computes nothing".to_owned(),
         })?;
+        self.finish(g, (name, post_norm), total, bias, residual)
+    }
+
+    /// What follows the sum over the ranks.
+    fn finish(
+        &self,
+        g: &mut Graph,
+        (name, post_norm): (&str, &str),
+        total: TensorId,
+        bias: Option<TensorId>,
+        residual: TensorId,
+    ) -> Result<TensorId, GraphError> {
+        let total = match bias {
+            Some(bias) => g.add(&format!("{name} bias"), total, bias)?,
+            None => total,
+        };
         if self.model.config().family.post_norms {
             return self.add_normed(g, post_norm, total, residual);
         }
@@ -173,7 +191,16 @@ impl Layers<'_> {
         Ok(view)
     }
 
+    /// A rank's results of a matrix that is cut by rows, its bias added where the model has one.
     fn project(&self, g: &mut Graph, name: &str, x: TensorId, rank: usize) -> Result<TensorId, GraphError> {
+        let product = self.product(g, name, x, rank)?;
+        match self.model.find(g, &format!("{name}.bias"), rank)? {
+            Some(bias) => g.add(&format!("{name} bias"), product, bias),
+            None => Ok(product),
+        }
+    }
+
+    fn product(&self, g: &mut Graph, name: &str, x: TensorId, rank: usize) -> Result<TensorId, GraphError> {
         let weight = required(self.model, g, &format!("{name}.weight"), rank)?;
         g.mul_mat(name, weight, x)
     }

@@ -1,6 +1,7 @@
 //! Weights on their way from the file to their places: checked for their role, cut, repacked into tiles if their type has
 //! them, written.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,7 @@ use hexloom::abi::tile::{TILE_ROWS, TileLayout};
 use hexloom::plan::buffers::TensorNeed;
 use hexloom::{DType, MapError, repack};
 
-use super::roles::{Cut, Piece, Role};
+use super::roles::{Cut, Piece, Role, is_idle};
 use super::stored::{convert, stored};
 use super::weights::{Model, Progress, Weight};
 use crate::ModelError;
@@ -25,7 +26,8 @@ pub(super) struct Pending<'a> {
     pub(super) bytes: u64,
 }
 
-/// Finds every tensor that `roles` name and checks its shape and type.
+/// Finds every tensor that `roles` name and checks its shape and type. A tensor that has no role is an error: the file
+/// wants something computed that the graph does not compute.
 pub(super) fn pending<'a>(gguf: &'a Gguf, roles: &[Role]) -> Result<Vec<Pending<'a>>, ModelError> {
     let mut all = Vec::new();
     for role in roles {
@@ -45,7 +47,16 @@ pub(super) fn pending<'a>(gguf: &'a Gguf, roles: &[Role]) -> Result<Vec<Pending<
         let source = source.with_shape(&ne)?.with_type(types)?;
         all.push(Pending::new(gguf, source, role)?);
     }
-    Ok(all)
+    let named: HashSet<&str> = roles.iter().map(|role| role.name.as_str()).collect();
+    let unused = gguf.tensors().map(|source| source.name());
+    let unused = unused.filter(|name| !named.contains(name) && !is_idle(name)).min();
+    match unused {
+        Some(name) => Err(ModelError::UnusedTensor {
+            path: gguf.path().to_owned(),
+            tensor: name.to_owned(),
+        }),
+        None => Ok(all),
+    }
 }
 
 /// Repacks and writes everything, on all processors; the file's pages are given back as soon as they are used.

@@ -78,16 +78,41 @@ pub(super) fn roles(config: &LlamaConfig, split: &Split) -> Vec<Role> {
         for rank in 0..split.n_ranks() {
             let session = split.session_of(n_layers, layer, rank);
             let share = split.share(config, rank);
-            roles.extend(matrices(config, &share, split.n_ranks()).map(|(part, ne, cut)| Role {
-                piece: Piece { session, rank, cut },
-                ..whole(&format!("blk.{layer}.{part}.weight"), &ne, session, false)
-            }));
+            for (part, ne, cut) in matrices(config, &share, split.n_ranks()) {
+                let bias_cut = bias_cut(&cut, rank).filter(|_| config.family.biases);
+                roles.push(Role {
+                    piece: Piece { session, rank, cut },
+                    ..whole(&format!("blk.{layer}.{part}.weight"), &ne, session, false)
+                });
+                roles.extend(bias_cut.map(|cut| Role {
+                    piece: Piece { session, rank, cut },
+                    ..whole(&format!("blk.{layer}.{part}.bias"), &ne[1..], session, true)
+                }));
+            }
         }
     }
     roles.push(whole("output_norm.weight", &[n_embd], last, false));
     roles.push(whole("output.weight", &[n_embd, n_vocab], last, true));
     roles.push(whole("rope_freqs.weight", &[config.rope.n_dims / 2], 0, true));
     roles
+}
+
+/// The cut of a bias: where ranks compute results of their own, those; what is added to a sum over the ranks is whole and
+/// counts as the first rank's.
+fn bias_cut(matrix: &Cut, rank: usize) -> Option<Cut> {
+    match matrix {
+        Cut::Whole => Some(Cut::Whole),
+        Cut::Rows(rows) => Some(Cut::Columns(rows.clone())),
+        Cut::Columns(_) => (rank == 0).then_some(Cut::Whole),
+    }
+}
+
+/// Tensors that no text depends on: tables that old converters wrote, and a picture encoder in the same file.
+pub(super) fn is_idle(name: &str) -> bool {
+    name.ends_with(".attn_rot_embd")
+        || name.ends_with(".attn_rot_embd.weight")
+        || name.starts_with("v.")
+        || name.starts_with("mm.")
 }
 
 /// A layer's norms with their width.

@@ -18,7 +18,17 @@ pub(crate) struct Tiny {
     family: &'static str,
     /// Positions that its layer sees, if not all.
     window: Option<u32>,
+    n_kv_heads: u32,
+    /// More keys of its family.
+    pub(crate) keys: Vec<(&'static str, Key)>,
     pub(crate) tensors: Vec<Tensor>,
+}
+
+/// The value of a key.
+pub(crate) enum Key {
+    U32(u32),
+    F32(f32),
+    Str(&'static str),
 }
 
 /// A tensor as the file will describe it.
@@ -62,6 +72,8 @@ impl Tiny {
             architecture: "llama".to_owned(),
             family: "llama",
             window: None,
+            n_kv_heads: 1,
+            keys: Vec::new(),
             tensors,
         }
     }
@@ -84,6 +96,24 @@ impl Tiny {
         tiny
     }
 
+    /// The same with two key and value heads, so that two sessions can share each layer.
+    pub(crate) fn two_heads() -> Self {
+        let mut tiny = Self::new();
+        let mut random = Random(0x2545_f491_4f6c_dd1d);
+        tiny.n_kv_heads = 2;
+        for part in ["attn_k", "attn_v"] {
+            let name = format!("blk.0.{part}.weight");
+            *tiny.tensor(&name) = q4_0(&name, &[N_EMBD, 2 * N_KV], &mut random);
+        }
+        tiny
+    }
+
+    /// Gives the matrix `part` of the layer a bias.
+    pub(crate) fn add_bias(&mut self, part: &str, value: &mut dyn FnMut(u64) -> f32) {
+        let n = self.tensor(&format!("blk.0.{part}.weight")).ne[1];
+        self.tensors.push(float(&format!("blk.0.{part}.bias"), &[n], value));
+    }
+
     pub(crate) fn tensor(&mut self, name: &str) -> &mut Tensor {
         self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap()
     }
@@ -98,7 +128,7 @@ impl Tiny {
             .u32(&key("embedding_length"), N_EMBD as u32)
             .u32(&key("feed_forward_length"), N_FF as u32)
             .u32(&key("attention.head_count"), 2)
-            .u32(&key("attention.head_count_kv"), 1)
+            .u32(&key("attention.head_count_kv"), self.n_kv_heads)
             .f32(&key("attention.layer_norm_rms_epsilon"), 1e-5)
             .str("tokenizer.ggml.model", "gpt2")
             .str("tokenizer.ggml.pre", "gpt-2")
@@ -114,6 +144,13 @@ impl Tiny {
             );
         if let Some(window) = self.window {
             file = file.u32(&key("attention.sliding_window"), window);
+        }
+        for (name, value) in &self.keys {
+            file = match value {
+                Key::U32(value) => file.u32(&key(name), *value),
+                Key::F32(value) => file.f32(&key(name), *value),
+                Key::Str(value) => file.str(&key(name), value),
+            };
         }
         for tensor in &self.tensors {
             file = match (tensor.code, tensor.offset) {

@@ -11,6 +11,8 @@ use hexloom_models::llama::LlamaConfig;
 use crate::memory::Footprint;
 use crate::output::{grouped, mib};
 
+/// What the largest buffer is taken for: far beyond any window, and sums of such sizes stay below 2^64.
+const LARGEST: u64 = 1 << 48;
 /// Rows that a picture has at most.
 const ROWS_MAX: usize = 120;
 
@@ -254,7 +256,7 @@ fn fixed(footprint: &Footprint, config: &LlamaConfig) -> Vec<BufferReport> {
 fn named(name: String, bytes: u64) -> BufferReport {
     BufferReport {
         name,
-        bytes: bytes.next_multiple_of(PAGE_BYTES),
+        bytes: bytes.min(LARGEST).next_multiple_of(PAGE_BYTES),
         start: None,
     }
 }
