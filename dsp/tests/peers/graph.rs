@@ -158,7 +158,7 @@ fn contents(shape: &Shape, fill: &Fill, random: &mut u64) -> Vec<u8> {
         (Fill::Numbers(numbers), DType::I64) => numbers.iter().flat_map(|&n| i64::from(n).to_le_bytes()).collect(),
         (Fill::Numbers(numbers), _) => numbers.iter().flat_map(|&n| n.to_le_bytes()).collect(),
         (_, DType::Bf16) => {
-            let float = |_| (f32::from_bits(0x3f80_0000 | next() >> 8) - 1.5).to_bits();
+            let mut float = |_| (f32::from_bits(0x3f80_0000 | next() >> 8) - 1.5).to_bits();
             (0..bytes / 2)
                 .flat_map(|idx| ((float(idx) >> 16) as u16).to_le_bytes())
                 .collect()
