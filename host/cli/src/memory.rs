@@ -4,7 +4,7 @@
 //! planner's own and no memory is touched. Only masks grow with the context; beyond [`MEASURED`] tokens they are added
 //! by arithmetic. Whether it fits is told with room for the guards and page rounding of a full mapping table.
 
-use hexloom::abi::limits::MAX_MAPPINGS;
+use hexloom::abi::limits::{MAX_MAPPINGS, window_bytes};
 use hexloom::abi::scratch::ATTENTION_BLOCK;
 use hexloom::memory::compute::{ChunkReport, ComputeReport};
 use hexloom::plan::buffers::{BufferLimits, PAGE_BYTES};
@@ -85,12 +85,13 @@ impl Footprint {
         context.eval(&vec![0; n_batch as usize])?;
         let masks = |n_ctx| cache_rows(n_ctx) * mask_bytes(n_batch);
         let reports = context.compute_reports()?;
-        let window_bytes = target.window_bytes.unwrap_or(session.hw().window_bytes);
+        let arch = target.arch.unwrap_or(session.hw().arch);
+        let window_bytes = target.window_bytes.unwrap_or(window_bytes(arch));
         let budget = window_bytes.saturating_sub(session.pinned_bytes());
         // Packed for the window, but not refused when it is too small: that is for the report to tell.
         let limits = BufferLimits {
             budget_bytes: u64::MAX,
-            ..BufferLimits::new(target.arch.unwrap_or(session.hw().arch), budget)
+            ..BufferLimits::new(arch, budget)
         };
         let footprint = Self::from_parts(Parts {
             n_ctx,
@@ -145,7 +146,7 @@ impl Footprint {
     }
 }
 
-/// The device to plan for; what is left open is the simulator's.
+/// The device to plan for; what is left open is the simulator's, or the architecture's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Target {
     /// Bytes of the 32-bit window.

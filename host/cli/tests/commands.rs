@@ -260,6 +260,12 @@ fn plan_shows_the_window() {
         "{table}"
     );
 
+    // Older architectures have less.
+    for (arch, mib) in [("v69", 3000), ("v73", 3000), ("v75", 3200), ("v81", 3200)] {
+        let plan = json(&["plan", model.path(), "--arch", arch, "--json"]);
+        assert_eq!(plan["window"]["bytes"].as_u64(), Some(mib << 20), "{arch}");
+    }
+
     let table = text(&["plan", model.path(), "--window", "4096"]);
     assert!(table.contains("cannot run in this window"), "{table}");
 }
