@@ -112,8 +112,15 @@ impl Queue {
     fn wait_blocked(self, timeout_us: u32) -> Result<bool, Status> {
         let (mut flags, mut n_buffers, mut bytes) = (0, 0, 0);
         // SAFETY: the queue is open, the outputs are live.
-        let result =
-            unsafe { dsp::dspqueue_peek(self.queue, &raw mut flags, &raw mut n_buffers, &raw mut bytes, timeout_us) };
+        let result = unsafe {
+            dsp::dspqueue_peek(
+                self.queue,
+                &raw mut flags,
+                &raw mut n_buffers,
+                &raw mut bytes,
+                timeout_us,
+            )
+        };
         match code(result) {
             dsp::AEE_SUCCESS => Ok(true),
             dsp::AEE_EEXPIRED | dsp::AEE_EWOULDBLOCK => Ok(false),
