@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use hexloom_abi::{DType, Status};
 
+use super::get_rows::table_row;
 use super::rows::Row;
 use super::{Context, OpArgs, encode};
 use crate::hvx::plain::f32_to_f16;
@@ -38,7 +39,7 @@ impl Targets<'_> {
         for i2 in 0..n2 {
             for i1 in 0..n1 {
                 for i0 in 0..n0 {
-                    self.number(i0, [i1, i2, 0], n_rows).ok_or(Status::IndexOutOfRange)?;
+                    table_row(&self.0, [i0, i1, i2], n_rows).ok_or(Status::IndexOutOfRange)?;
                 }
             }
         }
@@ -49,16 +50,7 @@ impl Targets<'_> {
     #[inline(always)]
     pub(super) fn of(&self, [i1, i2, i3]: [usize; 3], n_rows: usize) -> Option<usize> {
         let [_, n1, n2, _] = self.0.ne();
-        self.number(i1, [i2 % n1, i3 % n2, 0], n_rows)
-    }
-
-    #[inline(always)]
-    fn number(&self, i0: usize, index: [usize; 3], n_rows: usize) -> Option<usize> {
-        let number = match self.0.dtype() {
-            DType::I64 => self.0.element::<i64>(i0, index).get(0),
-            _ => i64::from(self.0.element::<i32>(i0, index).get(0)),
-        };
-        usize::try_from(number).ok().filter(|&row| row < n_rows)
+        table_row(&self.0, [i1, i2 % n1, i3 % n2], n_rows)
     }
 }
 

@@ -91,7 +91,6 @@ fn a_map_is_made_once_and_taken_back_once() {
     );
 }
 
-/// Sizes are what an architecture takes; nothing large is touched, so nothing large is used.
 /// A window of no size is that of the architecture; mappings outside it are there where DSP and system have them.
 #[test]
 fn what_an_architecture_has() {
@@ -114,6 +113,7 @@ fn what_an_architecture_has() {
     }
 }
 
+/// Sizes are what an architecture takes; nothing large is touched, so nothing large is used.
 #[test]
 fn what_an_architecture_maps() {
     let two_gib = 2048 * MIB;
